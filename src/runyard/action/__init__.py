@@ -1,0 +1,1 @@
+"""Actions: manifests, store, mirror, lock, node, native adapters."""

@@ -1,0 +1,1 @@
+"""Decides whether a job may run: admit(spec, closure, policy)."""

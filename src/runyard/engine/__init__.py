@@ -1,0 +1,1 @@
+"""Executes one admitted job, in its own process."""

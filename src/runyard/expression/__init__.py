@@ -1,0 +1,1 @@
+"""GitHub's expressions: text to syntax to value; conditions; templates."""

@@ -1,0 +1,1 @@
+"""GitHub's wire formats: types, flows, codec."""

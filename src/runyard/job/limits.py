@@ -1,0 +1,25 @@
+"""What a job may use. A limit is enforced or the job is refused by name; it is never dropped in silence."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+NetworkLevel: TypeAlias = Literal["none", "proxy", "public"]
+"""What a job reaches: its services only; HTTP(S) through the job's own proxy; DNS and public 80 and 443."""
+
+
+class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Bounds of one job; None leaves a bound to the sandbox's own default.
+
+    `timeout_s` is the wall-clock time of the whole job in seconds; sizes are mebibytes; `cpus` may be a fraction.
+    """
+
+    memory_mb: int | None = None
+    cpus: float | None = None
+    pids: int | None = None
+    disk_mb: int | None = None
+    timeout_s: int = 360 * 60
+    network: NetworkLevel | None = None
+    run_as: str | None = None

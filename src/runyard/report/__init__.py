@@ -1,0 +1,1 @@
+"""Masks, sinks and formats: what leaves a job process, and how people and programs see it."""

@@ -1,0 +1,230 @@
+"""The contract of a sandbox: the disposable place where one job's processes run.
+
+Order of calls: `prepare` (no identity, secret or network yet; the session may be kept warm), `adopt` once, `start` as
+often as wanted (several may run at a time), `close` once or more (a second close is quiet). A backend that can't keep a
+promise that a job asks for refuses it with a `SandboxRefused` that names the promise and the remedy; it never falls back
+to something weaker. The conformance suite in `tests/sandbox/` repeats these sentences as test names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+
+import msgspec
+
+from runyard.job import Limits, MachineError, NetworkLevel, Refused, Usage
+
+if TYPE_CHECKING:
+    import socket
+
+Promise: TypeAlias = Literal[
+    "fresh_file_system",
+    "no_capabilities",
+    "no_new_privileges",
+    "seccomp",
+    "memory_limit",
+    "cpu_limit",
+    "pids_limit",
+    "disk_limit",
+    "time_limit",
+    "no_engine_socket",
+    "no_devices",
+    "no_host_mounts",
+    "no_host_pids",
+    "not_host_root",
+    "egress_none",
+    "egress_proxy",
+    "egress_public",
+]
+
+SignalKind: TypeAlias = Literal["interrupt", "terminate", "kill"]
+
+ExitReason: TypeAlias = Literal["out_of_memory", "disk_full", "too_many_processes", "sandbox_lost"]
+
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What a backend can do on this machine, as data.
+
+    `refused` holds the promises it can't keep here, each with the reason and the remedy; everything else in `Promise` is
+    kept. `emulates` are foreign platforms proven to run. `supervisor` is `enter`, `sh` or `exec`.
+    """
+
+    backend: str
+    supervisor: str
+    platform: str = "linux/amd64"
+    refused: Mapping[str, Refused] = {}
+    containers: bool = False
+    tty: bool = False
+    emulates: tuple[str, ...] = ()
+
+
+class SandboxRefused(MachineError):
+    """A promise that a job asks for can't be kept here."""
+
+    def __init__(self, refused: Refused) -> None:
+        super().__init__(f"{refused.promise}: {refused.because}", code="sandbox.promise", remedy=refused.remedy or None)
+        self.refused = refused
+
+
+class Mount(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder of the host that the job sees, read-only unless it lies below the job's own overlay.
+
+    `overlay` gives the job a writable layer over `source`; what it writes is gone with the sandbox.
+    """
+
+    source: str
+    target: str
+    overlay: bool = False
+
+
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sandbox looks like before anyone knows whose it will be.
+
+    `image` is `host`, `dir:PATH`, `tar:PATH`, `oci:PATH` or an engine's reference. `workspace_root` is an absolute path
+    inside, made empty and writable together with `home`. `container_options` are only for engine backends.
+    """
+
+    image: str = "host"
+    limits: Limits = Limits()
+    network: NetworkLevel = "none"
+    mounts: tuple[Mount, ...] = ()
+    home: str = "/home/runner"
+    directories: tuple[str, ...] = ()
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose the sandbox is: shown in records, labels and names; holds no secret."""
+
+    job_key: str
+    run_id: str = ""
+    attempt: int = 1
+    owner: str = ""
+
+
+class FileIn(msgspec.Struct, frozen=True):
+    """A file written before a command starts. Links on the way to it are not followed."""
+
+    path: str
+    data: bytes
+    mode: int = 0o644
+
+
+class FileOut(msgspec.Struct, frozen=True):
+    """A file returned when a command has ended: at most `limit` bytes, never through a link."""
+
+    path: str
+    limit: int
+
+
+class FileBack(msgspec.Struct, frozen=True):
+    """What came of a FileOut: the bytes, or why there are none.
+
+    `problem`: None with data; `missing`, `link` (counts as nothing written), `not_a_file`, `too_large` (then `size`).
+    """
+
+    data: bytes = b""
+    problem: Literal["missing", "link", "not_a_file", "too_large"] | None = None
+    size: int = 0
+
+
+class StepCommand(msgspec.Struct, frozen=True, kw_only=True):
+    """One process tree to run. Standard output and error share one pipe, so their order is the job's own.
+
+    `env` is the whole environment. `files_in` are written first, `files_out` read after the last process of the step's
+    own tree that holds the output has ended or was left behind. `terminal` is (rows, columns) where a tty is wanted.
+    """
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = {}
+    cwd: str = "/"
+    files_in: tuple[FileIn, ...] = ()
+    files_out: tuple[FileOut, ...] = ()
+    stdin: bytes | None = None
+    terminal: tuple[int, int] | None = None
+
+
+class Exit(msgspec.Struct, frozen=True, kw_only=True):
+    """How a command ended. `code` is 128 + n for a signal n, as a shell says it; `signal` is n then.
+
+    `problem` says why a command could not start (no such file, not executable, no such folder); `code` is 127 or 126
+    then. `reason` is set when a limit ended it; `detail` then has the peak and the limit in words.
+    """
+
+    code: int
+    signal: int | None = None
+    usage: Usage = Usage()
+    files: Mapping[str, FileBack] = {}
+    problem: str | None = None
+    reason: ExitReason | None = None
+    detail: str | None = None
+
+
+class Leftovers(msgspec.Struct, frozen=True):
+    """What `close` could not remove; anything here is a defect, said aloud and removed by the next reaper."""
+
+    items: tuple[str, ...] = ()
+
+
+class Running(Protocol):
+    """A command that was started."""
+
+    async def read(self, limit: int = 65536) -> bytes:
+        """The next bytes of output, or b"" at its end. Not bounded in time; cancellation loses nothing."""
+
+    async def write(self, data: bytes) -> None:
+        """Bytes for the terminal's keyboard, where the command has one."""
+
+    async def wait(self) -> Exit:
+        """How it ended; may be awaited by several, and again. Output may still be open (a daemon holds it)."""
+
+    async def signal(self, kind: SignalKind) -> None:
+        """Send to every process of this command, daemons of earlier commands excepted. Quiet when it has ended."""
+
+
+TakeConnection: TypeAlias = Callable[["socket.socket"], Awaitable[None]]
+"""Serves one accepted connection to its end and closes it."""
+
+
+class ContainerSupport(Protocol):
+    """Services and docker actions on the job's own network; declared in full by the engine backends."""
+
+
+class Session(Protocol):
+    """One sandbox, from `prepare` to `close`."""
+
+    capabilities: Capabilities
+
+    @property
+    def containers(self) -> ContainerSupport | None:
+        """Service containers and docker actions, where the backend has them."""
+
+    async def adopt(self, identity: Identity) -> None:
+        """Give the sandbox its owner and open its network. Once."""
+
+    async def listen(self, port: int, take: TakeConnection) -> int:
+        """Accept on 127.0.0.1:`port` inside (0: any) and serve each connection outside; returns the port."""
+
+    async def start(self, command: StepCommand) -> Running:
+        """Start a command; one round trip. Raises MachineError when the sandbox is gone."""
+
+    async def put(self, tar: bytes | str, path: str) -> None:
+        """Unpack a tar (bytes, or the path of a file outside) below `path`; refuses a name or link out of it."""
+
+    async def get(self, path: str, destination: str) -> None:
+        """Write the tree at `path` inside to the tar file `destination` outside, owned by the invoking user."""
+
+    async def usage(self) -> Usage:
+        """What the sandbox used so far."""
+
+    async def close(self) -> Leftovers:
+        """End everything; bounded in time. A second close is quiet."""
+
+
+class Sandbox(Protocol):
+    """One backend on this machine."""
+
+    capabilities: Capabilities
+
+    async def prepare(self, shape: Shape) -> Session:
+        """Open a sandbox. Raises SandboxRefused for a promise it can't keep, MachineError when it fails."""

@@ -1,0 +1,1 @@
+"""What a job may call: cache, artifacts, results, OIDC, git."""

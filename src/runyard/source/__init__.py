@@ -1,0 +1,1 @@
+"""Where claims come from: this command line, a server, GitHub."""

@@ -1,0 +1,1 @@
+"""Reads workflows: positioned YAML, schema, triggers, inputs, calls; compiles a RunPlan."""
