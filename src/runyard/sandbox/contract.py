@@ -83,6 +83,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
     `image` is `host`, `dir:PATH`, `tar:PATH`, `oci:PATH` or an engine's reference. `workspace_root` is an absolute path
     inside, made empty and writable together with `home`. `container_options` are only for engine backends.
+    `directories` are made empty and writable; `tmpfs` too, but on a memory-backed file system (small, hot files).
     """
 
     image: str = "host"
@@ -91,6 +92,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     mounts: tuple[Mount, ...] = ()
     home: str = "/home/runner"
     directories: tuple[str, ...] = ()
+    tmpfs: tuple[str, ...] = ()
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,8 +180,12 @@ class Running(Protocol):
     async def wait(self) -> Exit:
         """How it ended; may be awaited by several, and again. Output may still be open (a daemon holds it)."""
 
-    async def signal(self, kind: SignalKind) -> None:
-        """Send to every process of this command, daemons of earlier commands excepted. Quiet when it has ended."""
+    async def signal(self, kind: SignalKind, *, everyone: bool = True) -> None:
+        """Send to every process of this command, daemons of earlier commands excepted. Quiet when all have ended.
+
+        It still reaches what the command's first process left behind after it ended. `everyone=False` sends to that
+        first process alone (`--strict-github`, deviation D3).
+        """
 
 
 TakeConnection: TypeAlias = Callable[["socket.socket"], Awaitable[None]]
@@ -194,6 +200,13 @@ class Session(Protocol):
     """One sandbox, from `prepare` to `close`."""
 
     capabilities: Capabilities
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The environment the image starts a process with: PATH, HOME, USER, LANG; of an engine the image's own."""
+
+    def how_to_enter(self) -> str | None:
+        """A command line by which the invoking user gets a shell in this sandbox while it is open; None if there is none."""
 
     @property
     def containers(self) -> ContainerSupport | None:
