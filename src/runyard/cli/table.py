@@ -1,0 +1,47 @@
+"""Every command once: name, help line, module. Help, completion, man page and tests are made from this table.
+
+A command whose module is None is part of the contract and not in this build: it is refused by name, and not listed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Entry(NamedTuple):
+    """One command: its name, what it does in one line, and the module below `runyard.cli` that has its `command`."""
+
+    name: str
+    does: str
+    module: str | None
+
+
+TABLE = (
+    Entry("run", "Plan and execute the workflows of the current repository for an event.", "run"),
+    Entry("check", "Validate workflows, actions and pipelines.", "check"),
+    Entry("expr", "Evaluate one GitHub expression, or a batch of them.", "expr"),
+    Entry("actions", "Fill a mirror with actions, list, verify and lock them.", None),
+    Entry("capabilities", "Audit a job message or workflows; print what this build takes.", None),
+    Entry("demo", "Run an example repository's workflow, each job in a sandbox.", "demo"),
+    Entry("serve", "The control plane.", None),
+    Entry("user", "People of a server.", None),
+    Entry("db", "The schema and its copies.", None),
+    Entry("worker", "Dial out to a server and execute its jobs.", None),
+    Entry("workers", "Who is connected, and what they hold.", None),
+    Entry("project", "Repositories that a server builds.", None),
+    Entry("trigger", "Start a run by hand.", None),
+    Entry("runs", "What ran and runs.", None),
+    Entry("artifacts", "What jobs left.", None),
+    Entry("secret", "The vault.", None),
+    Entry("token", "API and worker tokens.", None),
+    Entry("runner", "A native runner for GitHub.", None),
+    Entry("host", "Keep a machine's runners at the size that demand and resources allow.", None),
+    Entry("failover", "Move to hosted runners and back.", None),
+    Entry("doctor", "What works on this machine, and whether its sandboxes hold.", "doctor"),
+    Entry("config", "Validate and show configuration.", None),
+    Entry("schema", "Print the JSON Schema of a shape.", "schema"),
+    Entry("sim", "Replay a seeded history.", None),
+    Entry("version", "Versions and the build.", "version"),
+)
+
+BY_NAME = {entry.name: entry for entry in TABLE}
