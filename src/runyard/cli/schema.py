@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def _shapes() -> Mapping[str, Any]:
     """Every published shape by name; hub types by their own names, what commands print by `command`."""
-    import runyard.job as job
+    from runyard import job
     from runyard.cli import shapes
     from runyard.workflow.plan import RunPlan
 

@@ -51,9 +51,9 @@ class ListedJob(msgspec.Struct, kw_only=True, omit_defaults=True):
     reason: str | None
     decision: PlanDecision | msgspec.UnsetType = msgspec.UNSET
     runs_on: Any | msgspec.UnsetType = msgspec.UNSET
-    image: str | None | msgspec.UnsetType = msgspec.UNSET
-    sandbox: str | None | msgspec.UnsetType = msgspec.UNSET
-    network: str | None | msgspec.UnsetType = msgspec.UNSET
+    image: str | msgspec.UnsetType | None = msgspec.UNSET
+    sandbox: str | msgspec.UnsetType | None = msgspec.UNSET
+    network: str | msgspec.UnsetType | None = msgspec.UNSET
     steps: list[PlanStep] | msgspec.UnsetType = msgspec.UNSET
     notes: list[PlanNote] | msgspec.UnsetType = msgspec.UNSET
 
