@@ -7,12 +7,11 @@ import re
 from pathlib import Path
 
 import pytest
+from tools.make_docs import capability_rows
 
 from corpus_path import shared_root
 
 ROOT = Path(__file__).resolve().parents[2]
-
-from tools.make_docs import capability_rows
 
 ROWS = capability_rows()
 NAMED = sorted({test for row in ROWS.values() for test in row.get("tests", ())})

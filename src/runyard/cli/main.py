@@ -39,7 +39,11 @@ def run(arguments: list[str]) -> int:
     import click
 
     try:
-        code = group().main(args=arguments, prog_name="runyard", standalone_mode=False)
+        root = group()
+        if "_RUNYARD_COMPLETE" in os.environ:
+            root.main(args=arguments, prog_name="runyard")
+        with root.make_context("runyard", list(arguments)) as context:
+            code = root.invoke(context)
         sys.stdout.flush()
     except click.exceptions.Exit as end:
         return end.exit_code
