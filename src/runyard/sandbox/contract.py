@@ -206,7 +206,7 @@ class Session(Protocol):
         """The environment the image starts a process with: PATH, HOME, USER, LANG; of an engine the image's own."""
 
     def how_to_enter(self) -> str | None:
-        """A command line by which the invoking user gets a shell in this sandbox while it is open; None if there is none."""
+        """A command line that gives the invoking user a shell in here while it is open; None if there is none."""
 
     @property
     def containers(self) -> ContainerSupport | None:
@@ -223,6 +223,12 @@ class Session(Protocol):
 
     async def put(self, tar: bytes | str, path: str) -> None:
         """Unpack a tar (bytes, or the path of a file outside) below `path`; refuses a name or link out of it."""
+
+    async def overlay(self, source: str, target: str) -> bool:
+        """Lay a writable view of the host's folder `source` over the empty folder `target`, owned by the job's user.
+
+        `source` stays unchanged. False where this backend can't do it while it runs; then `put` is the way.
+        """
 
     async def get(self, path: str, destination: str) -> None:
         """Write the tree at `path` inside to the tar file `destination` outside, owned by the invoking user."""
