@@ -1,0 +1,19 @@
+"""The network of a sandbox: `none`, `proxy` or `public`, enforced where the job's processes can't reach it.
+
+In: a policy, and a network namespace (of a sandbox's first process, or a bridge of an engine). Out: an open network,
+the variables that the job needs, and what was refused, counted. One deny list for all levels, read `policy.py` first;
+then `proxy.py` (no helper, no root) and `public.py` (a filtered uplink). `levels.py` says what this machine can keep.
+"""
+
+from runyard.sandbox.network.policy import Egress, Surroundings, decide, for_machine, parse_overrides
+from runyard.sandbox.network.refusals import OnRefused, RefusedDestination
+
+__all__ = [
+    "Egress",
+    "OnRefused",
+    "RefusedDestination",
+    "Surroundings",
+    "decide",
+    "for_machine",
+    "parse_overrides",
+]
