@@ -1,0 +1,208 @@
+"""Finds every mask in a block of bytes, and how much of its end could still become one.
+
+Search goes by keys: of each pattern the eight bytes least likely to stand in a log, all of them in one automaton; a hit is
+then compared in full. That keeps the automaton small however long secrets are. Patterns added since it was built are
+looked up in a table until the time spent there would have paid for building it anew, so ten thousand masks that come one
+by one, each with a line of output after it, cost no more than twice the best.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ahocorasick_rs import BytesAhoCorasick
+
+_KEY = 8
+_FULL_BUCKET = 4
+_DFA_KEYS = 4000
+_BUILD_COST = 100
+"""Building costs about as much for a key as a look-up in the table for this many bytes."""
+
+Range = tuple[int, int]
+
+
+def _weight(byte: int) -> int:
+    char = chr(byte)
+    if char.isdigit() or char.isupper():
+        return 3
+    return 1 if char.islower() or char in " \t\r\n-_=./:" else 2
+
+
+_WEIGHTS = bytes(_weight(byte) for byte in range(256))
+
+
+def _rarest(pattern: bytes, taken: dict[bytes, list[tuple[bytes, int]]]) -> tuple[bytes, int]:
+    """The part of `pattern` to look for, and where in it that stands."""
+    if len(pattern) <= _KEY:
+        return pattern, 0
+    weights = pattern[:64].translate(_WEIGHTS)
+    current = sum(weights[:_KEY])
+    best, best_at = current, 0
+    for start in range(1, len(weights) - _KEY + 1):
+        current += weights[start + _KEY - 1] - weights[start - 1]
+        if current > best:
+            best, best_at = current, start
+    key = pattern[best_at : best_at + _KEY]
+    if len(taken.get(key, ())) < _FULL_BUCKET:
+        return key, best_at
+    return pattern, 0
+
+
+class PatternSearch:
+    """Literal patterns; they are only ever added. Single bytes are the caller's: they are too many to list as hits."""
+
+    def __init__(self) -> None:
+        self._known: set[bytes] = set()
+        self._buckets: dict[bytes, list[tuple[bytes, int]]] = {}
+        self._automaton: BytesAhoCorasick | None = None
+        self._built: list[list[tuple[bytes, int]]] = []
+        self._young: dict[bytes, list[bytes]] = {}
+        self._young_short: list[bytes] = []
+        self._young_waits: list[bytes] = []
+        self._spent = 0
+        self._sorted: list[bytes] = []
+        self._unsorted: list[bytes] = []
+        self._starts: set[bytes] = set()
+        self._heads: dict[bytes, list[bytes]] = {}
+        self._longest = 0
+
+    def add(self, patterns: Iterable[bytes]) -> None:
+        """More patterns, each of two bytes or more; the ones known already are passed over."""
+        for pattern in patterns:
+            if pattern in self._known:
+                continue
+            self._known.add(pattern)
+            self._young_waits.append(pattern)
+            self._unsorted.append(pattern)
+            self._longest = max(self._longest, len(pattern))
+            line_end = pattern.find(b"\n") + 1
+            if line_end:
+                self._heads.setdefault(pattern[:line_end], []).append(pattern)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def find(self, data: bytes) -> list[Range]:
+        """Where patterns stand in `data`, sorted, with what overlaps or touches made one."""
+        found: list[Range] = []
+        if self._has_young():
+            self._choose(len(data))
+            if self._has_young():
+                self._find_young(data, found)
+        if self._automaton is not None:
+            for key, start, _ in self._automaton.find_matches_as_indexes(data, overlapping=True):
+                for pattern, offset in self._built[key]:
+                    begin = start - offset
+                    if begin >= 0 and data.startswith(pattern, begin):
+                        found.append((begin, begin + len(pattern)))
+        return merge(found) if len(found) > 1 else found
+
+    def unfinished(self, data: bytes) -> int:
+        """The first position from which the rest of `data` is the beginning of a pattern; its length where none is."""
+        self._sort()
+        size = len(data)
+        line = data.rfind(b"\n") + 1
+        result = size
+        starts = self._starts
+        for at in range(max(line, size - self._longest + 1), size):
+            if data[at : at + 3] in starts and self._begins_one(data[at:]):
+                result = at
+                break
+        if line and self._heads:
+            result = min(result, self._unfinished_lines(data))
+        return result
+
+    def _unfinished_lines(self, data: bytes) -> int:
+        """The same for patterns of several lines that begin in a line that has ended."""
+        size = result = len(data)
+        for head, patterns in self._heads.items():
+            longest = max(map(len, patterns))
+            at = data.find(head, max(0, size - longest + 1), result + len(head))
+            while at >= 0 and at < result:
+                rest = data[at:]
+                if any(len(pattern) > len(rest) and pattern.startswith(rest) for pattern in patterns):
+                    result = at
+                    break
+                at = data.find(head, at + 1)
+        return result
+
+    def _begins_one(self, text: bytes) -> bool:
+        at = bisect_left(self._sorted, text)
+        if at < len(self._sorted) and self._sorted[at] == text:
+            at += 1
+        return at < len(self._sorted) and self._sorted[at].startswith(text)
+
+    def _sort(self) -> None:
+        if not self._unsorted:
+            return
+        if len(self._unsorted) > 64:
+            self._sorted = sorted([*self._sorted, *self._unsorted])
+        else:
+            for pattern in self._unsorted:
+                insort(self._sorted, pattern)
+        for pattern in self._unsorted:
+            self._starts.update((pattern[:1], pattern[:2], pattern[:3]))
+        self._unsorted.clear()
+
+    def _has_young(self) -> bool:
+        return bool(self._young_waits or self._young or self._young_short)
+
+    def _choose(self, size: int) -> None:
+        """Build anew, or look up in the table once more."""
+        self._spent += size
+        if self._spent >= _BUILD_COST * len(self._known):
+            self._build()
+            return
+        for pattern in self._young_waits:
+            if len(pattern) < 4:
+                self._young_short.append(pattern)
+            else:
+                self._young.setdefault(pattern[:4], []).append(pattern)
+        self._young_waits.clear()
+
+    def _build(self) -> None:
+        from ahocorasick_rs import BytesAhoCorasick, Implementation
+
+        young = [*self._young_waits, *self._young_short]
+        for patterns in self._young.values():
+            young.extend(patterns)
+        for pattern in young:
+            key, offset = _rarest(pattern, self._buckets)
+            self._buckets.setdefault(key, []).append((pattern, offset))
+        kind = Implementation.DFA if len(self._buckets) <= _DFA_KEYS else Implementation.ContiguousNFA
+        self._automaton = BytesAhoCorasick(self._buckets, implementation=kind)
+        self._built = list(self._buckets.values())
+        self._young_waits, self._young_short, self._young, self._spent = [], [], {}, 0
+
+    def _find_young(self, data: bytes, found: list[Range]) -> None:
+        for pattern in self._young_short:
+            at = data.find(pattern)
+            while at >= 0:
+                found.append((at, at + len(pattern)))
+                at = data.find(pattern, at + 1)
+        young = self._young
+        if not young:
+            return
+        for at in range(len(data) - 3):
+            for pattern in young.get(data[at : at + 4], ()):
+                if data.startswith(pattern, at):
+                    found.append((at, at + len(pattern)))
+
+
+def merge(ranges: list[Range]) -> list[Range]:
+    """Sorted, with what overlaps or touches made one."""
+    ranges.sort()
+    merged: list[Range] = []
+    begin, end = ranges[0]
+    for start, stop in ranges:
+        if start <= end:
+            end = max(end, stop)
+        else:
+            merged.append((begin, end))
+            begin, end = start, stop
+    merged.append((begin, end))
+    return merged
