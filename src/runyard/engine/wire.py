@@ -32,6 +32,8 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     `sandbox` is a backend that was chosen already (never `auto`); `header` are lines for the top of the set-up log (the
     stand-in for a hosted label, the network in use). `clean_up_s` is what `always()` steps have after a cancellation,
     in seconds. `cache_dir` is a folder of the user's for trees and actions; empty: nothing is kept between jobs.
+    `own_machine` is `runyard run` on one's own machine, False on a worker or runner (deviation D7). `node` maps
+    `node20` and `node24` to a path inside; a name that is missing is looked for on the image's PATH.
     """
 
     sandbox: str = "bubblewrap"
@@ -48,6 +50,8 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     native: bool = True
     offline: bool = False
     clean_up_s: float = 300.0
+    own_machine: bool = True
+    node: dict[str, str] = {}
     owner: str = ""
 
 

@@ -1,0 +1,223 @@
+"""What one job is while it runs: mutable, owned by the job process's one loop, written by steps in turn.
+
+Three lives nest here. A Job lasts from hand-out to result; a Scope as long as a sequence of steps can refer to each
+other (the workflow's, or one composite action's); a Frame while one step instance runs one phase.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from runyard.engine.command_files import prepend_path
+from runyard.expression.values import ExactObject
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from runyard.engine.layout import Layout
+    from runyard.engine.logbook import Emitter, StepLog
+    from runyard.engine.matchers import Matchers
+    from runyard.engine.programs import Programs
+    from runyard.engine.results import Result
+    from runyard.engine.wire import JobSettings
+    from runyard.job import Claim, Conclusion, JobSpec, Json, Step, Usage
+    from runyard.report.masks import Masker
+    from runyard.sandbox.contract import Session
+
+Phase: TypeAlias = Literal["pre", "main", "post"]
+Stop: TypeAlias = Literal["cancelled", "timed_out", "forced"]
+
+
+class Control:
+    """The stop token of a step; a nested step's token stops with its parent's. The first reason stays, force wins."""
+
+    def __init__(self, parent: Control | None = None) -> None:
+        self.stopped = asyncio.Event()
+        self.forced = asyncio.Event()
+        self.why: Stop | None = None
+        self._children: list[Control] = []
+        if parent is not None:
+            parent._children.append(self)  # noqa: SLF001 - its own kind
+            if parent.why is not None:
+                self.stop(parent.why)
+
+    def stop(self, why: Stop) -> None:
+        """Ask the step to end. Safe to repeat."""
+        if self.why is None or why == "forced":
+            self.why = why
+        self.stopped.set()
+        if why == "forced":
+            self.forced.set()
+        for child in self._children:
+            child.stop(why)
+
+
+class Scope:
+    """Where a sequence of steps looks up `steps`, `inputs` and `github`.
+
+    `own_env` are the keys of the calling step's `env`, applied again over every write to `GITHUB_ENV` (section 6).
+    `action_status` is None in the workflow's own scope, else the status that nested conditions look at (9.7).
+    """
+
+    def __init__(
+        self,
+        *,
+        inputs: Json,
+        github: dict[str, Json],
+        own_env: Mapping[str, str] | None = None,
+        composite: bool = False,
+        depth: int = 0,
+    ) -> None:
+        self.steps: dict[str, Json] = {}
+        self.inputs = inputs
+        self.github = github
+        self.own_env = dict(own_env or {})
+        self.composite = composite
+        self.action_status: Conclusion | None = "success" if composite else None
+        self.depth = depth
+
+    def record(self, step_id: str, outputs: Mapping[str, str], outcome: Conclusion, conclusion: Conclusion) -> None:
+        """Store a finished step, unless its id was generated (section 2)."""
+        if step_id and not step_id.startswith("__"):
+            self.steps[step_id] = {"outputs": dict(outputs), "outcome": outcome, "conclusion": conclusion}
+
+
+class Frame:
+    """One step instance in one phase."""
+
+    def __init__(
+        self,
+        job: Job,
+        step: Step,
+        scope: Scope,
+        log: StepLog,
+        control: Control,
+        *,
+        phase: Phase = "main",
+        state: dict[str, str] | None = None,
+    ) -> None:
+        self.job = job
+        self.step = step
+        self.scope = scope
+        self.log = log
+        self.control = control
+        self.phase: Phase = phase
+        self.env: ExactObject = ExactObject(job.env)
+        self.env.update(scope.own_env)
+        self.own_env: dict[str, str] = dict(scope.own_env)
+        self.github: dict[str, Json] = {
+            **scope.github,
+            "action": step.id,
+            "action_repository": None,
+            "action_ref": None,
+        }
+        self.outputs: dict[str, str] = {}
+        self.state: dict[str, str] = {} if state is None else state
+        self.result: Result | None = None
+        self.command_failed = False
+        self.name = ""
+        self.shown_command = ""
+        self.exit_code: int | None = None
+        self.usage: Usage | None = None
+        self.reason: str | None = None
+        self.reason_code: str | None = None
+        self.said_deprecated: set[str] = set()
+        self.last_command: tuple[dict[str, str], str] | None = None
+
+    def explain(self, code: str, reason: str) -> None:
+        """Keep the first reason; later ones follow from it."""
+        if self.reason_code is None:
+            self.reason_code = code
+            self.reason = reason
+
+    def set_state(self, name: str, value: str) -> None:
+        """State for later phases of this step instance: the name keeps its case but is stored ignoring it (9.4)."""
+        same = next((key for key in self.state if key.lower() == name.lower()), name)
+        self.state[same] = value
+
+    def contexts(self) -> dict[str, Json]:
+        """Every context that this step may name; which ones a key allows was judged when it was read."""
+        job = self.job
+        found: dict[str, Json] = {
+            "github": self.github,
+            "env": self.env,
+            "inputs": self.scope.inputs,
+            "job": job.job_context,
+            "steps": self.scope.steps,
+            "runner": job.runner,
+            "strategy": job.strategy,
+            "matrix": job.spec.matrix,
+        }
+        if not self.scope.composite:
+            found |= {"vars": job.claim.context.vars, "secrets": job.secrets, "needs": job.needs}
+        if self.scope.action_status is not None:
+            found["github"] = {**self.github, "action_status": self.scope.action_status}
+        return found
+
+
+class Job:
+    """One job while it runs."""
+
+    def __init__(
+        self,
+        claim: Claim,
+        settings: JobSettings,
+        layout: Layout,
+        *,
+        emitter: Emitter,
+        masker: Masker,
+        matchers: Matchers,
+    ) -> None:
+        self.claim = claim
+        self.spec: JobSpec = claim.spec
+        self.settings = settings
+        self.layout = layout
+        self.emitter = emitter
+        self.masker = masker
+        self.matchers = matchers
+        self.strict = claim.strict_github
+        self.session: Session
+        self.programs: Programs
+        self.env: dict[str, str] = {}
+        self.prepends: list[str] = []
+        self.shell: str | None = None
+        self.working_directory: str | None = None
+        self.secrets: dict[str, str] = {"GITHUB_TOKEN": "", **claim.secrets}
+        self.runner: dict[str, Json] = {}
+        self.job_context: dict[str, Json] = {"status": "success"}
+        self.strategy: dict[str, Json] = {}
+        self.needs: dict[str, Json] = {}
+        self.scope: Scope
+        self.event_json = b""
+        self.frames: list[Frame] = []
+        self.hashes: dict[tuple[str, ...], str] = {}
+        self.file_owners: dict[str, str] = {}
+        self.stopping = False
+
+    @property
+    def status(self) -> Conclusion:
+        """`job.status`: success, failure or cancelled."""
+        status: Conclusion = self.job_context["status"]
+        return status
+
+    @status.setter
+    def status(self, status: Conclusion) -> None:
+        if self.job_context["status"] != "cancelled":
+            self.job_context["status"] = status
+
+    @property
+    def debug(self) -> bool:
+        """Whether step debugging is on."""
+        return self.claim.debug or self.secrets.get("ACTIONS_STEP_DEBUG", "").lower() == "true"
+
+    def add_path(self, entries: tuple[str, ...]) -> None:
+        """Entries of `GITHUB_PATH`, in the order written."""
+        self.prepends = prepend_path(self.prepends, entries)
+
+    def set_env(self, name: str, value: str) -> None:
+        """A write to the global environment: following steps see it, and so do the frames that run (11.3)."""
+        self.env[name] = value
+        for frame in self.frames:
+            if name not in frame.own_env:
+                frame.env[name] = value
