@@ -1,8 +1,9 @@
 """The typed door to a container engine: the Engine API over its unix socket, as Docker and Podman speak it.
 
-Nothing else in the house speaks HTTP to an engine. What comes back is decoded into the structs of `docker_wire`,
-and every failure becomes one of three errors here: `EngineGoneError` (nobody answers), `NoSuchObjectError` (404) and
-`EngineError` (the rest). Each call has a deadline; the ones that last as long as a job (`wait`, a pull, a build) take theirs from the caller.
+Nothing else in the house speaks HTTP to an engine. What comes back is decoded into the structs of `docker_wire`, and
+every failure becomes one of three errors here: `EngineGoneError` (nobody answers), `NoSuchObjectError` (404) and
+`EngineError` (the rest). Each call has a deadline; the ones that last as long as a job (`wait`, a pull, a build) take
+theirs from the caller.
 """
 
 from __future__ import annotations
