@@ -1,7 +1,7 @@
 """The forms of a secret that are hidden beside the secret itself (job-semantics 13.2).
 
-Rule kept: exactly these forms and no others. What a tool could make of a secret has no end; a list that people can know is
-worth more than one that guesses.
+Rule kept: exactly these forms and no others. What a tool could make of a secret has no end; a list that people can
+know is worth more than one that guesses.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ _JSON_SHORT = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", 
 _XML = str.maketrans({"<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&apos;", "&": "&amp;"})
 _SHORTEST_POWERSHELL_PART = 6
 
-COMMON_WORDS = frozenset(
-    "admin build bash cache ci debug default deploy dev docker error fail failed failure false github git home info "
-    "latest linux local localhost main master node none npm null ok origin pass password pip prod production public "
-    "push python release root run runner secret secrets staging start step success test tests token true ubuntu user "
-    "warning yes".split()
-)
+_WORDS = """
+admin build bash cache ci debug default deploy dev docker error fail failed failure false github git home info
+latest linux local localhost main master node none npm null ok origin pass password pip prod production public
+push python release root run runner secret secrets staging start step success test tests token true ubuntu
+user warning yes
+"""
+
+COMMON_WORDS = frozenset(_WORDS.split())
 """Words that stand in nearly every log; a secret that is one of them hides more than it protects."""
 
 

@@ -1,9 +1,9 @@
 """Finds every mask in a block of bytes, and how much of its end could still become one.
 
-Search goes by keys: of each pattern the eight bytes least likely to stand in a log, all of them in one automaton; a hit is
-then compared in full. That keeps the automaton small however long secrets are. Patterns added since it was built are
-looked up in a table until the time spent there would have paid for building it anew, so ten thousand masks that come one
-by one, each with a line of output after it, cost no more than twice the best.
+Search goes by keys: of each pattern the eight bytes least likely to stand in a log, all of them in one automaton; a
+hit is then compared in full. That keeps the automaton small however long secrets are. Patterns added since it was
+built are looked up in a table until the time spent there would have paid for building it anew, so ten thousand masks
+that come one by one, each with a line of output after it, cost no more than twice the best.
 """
 
 from __future__ import annotations
@@ -103,10 +103,11 @@ class PatternSearch:
 
     def unfinished(self, data: bytes) -> int:
         """The first position from which the rest of `data` is the beginning of a pattern; its length where none is."""
-        self._sort()
-        size = len(data)
+        size = result = len(data)
         line = data.rfind(b"\n") + 1
-        result = size
+        if line == size and not self._heads:
+            return size
+        self._sort()
         starts = self._starts
         for at in range(max(line, size - self._longest + 1), size):
             if data[at : at + 3] in starts and self._begins_one(data[at:]):
@@ -187,10 +188,10 @@ class PatternSearch:
         young = self._young
         if not young:
             return
-        for at in range(len(data) - 3):
-            for pattern in young.get(data[at : at + 4], ()):
-                if data.startswith(pattern, at):
-                    found.append((at, at + len(pattern)))
+        for at in [place for place in range(len(data) - 3) if data[place : place + 4] in young]:
+            found.extend(
+                (at, at + len(pattern)) for pattern in young[data[at : at + 4]] if data.startswith(pattern, at)
+            )
 
 
 def merge(ranges: list[Range]) -> list[Range]:

@@ -1,8 +1,8 @@
 """Masks: nothing that a job prints leaves its process with a secret in it (job-semantics 13).
 
-Every form of every secret is searched for in one pass; what overlaps or touches becomes one `***`. Rules kept: the masked
-stream is the mask of the whole stream however it is cut, and only a suffix that could begin a secret is held back, so that
-a line is seen as soon as it is printed.
+Every form of every secret is searched for in one pass; what overlaps or touches becomes one `***`. Rules kept: the
+masked stream is the mask of the whole stream however it is cut, and only a suffix that could begin a secret is held
+back, so that a line is seen as soon as it is printed.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Masker:
 
     def add_pattern(self, pattern: str) -> bool:
         """A mask hint of type `regex`, as pattern and as value. False where the pattern can't be compiled."""
-        import regex
+        import regex  # type: ignore[import-untyped]  # it has no types of its own
 
         self._register(pattern)
         try:

@@ -24,6 +24,6 @@ def open_sink(
 ) -> RunReport:
     """The display for `--format`; None chooses `tree` on a terminal, else `plain`.
 
-    `stream` takes bytes (`sys.stdout.buffer`). `color` None: on a terminal without `NO_COLOR`. `strict` shows summaries and
-    annotations as GitHub limits them (D1, D2). `verbose` shows every line in the tree as well.
+    `stream` takes bytes (`sys.stdout.buffer`). `color` None: on a terminal without `NO_COLOR`. `strict` shows
+    summaries and annotations as GitHub limits them (D1, D2). `verbose` shows every line in the tree as well.
     """

@@ -1,7 +1,8 @@
 """What people and programs see of a run: one display, several jobs, a sink for each.
 
 A format draws; this page is what every format keeps. Rules: the exit of a run never depends on whether anybody still
-reads (a broken pipe ends the display quietly), and no format sees an unmasked byte, for the masker is in the job process.
+reads (a broken pipe ends the display quietly), and no format sees an unmasked byte, for the masker is in the job
+process.
 """
 
 from __future__ import annotations
