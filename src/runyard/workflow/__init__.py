@@ -6,7 +6,7 @@ what is bound late is still a Template. Nothing here evaluates an expression, an
 Read `model.py` first, then `schema.py` and `compile.py`.
 """
 
-from runyard.workflow.compile import Loader, compile_workflow, dispatch_inputs, read_workflow
+from runyard.workflow.compile import Loader, compile_workflow, dispatch_inputs
 from runyard.workflow.model import (
     Decision,
     EventFacts,
@@ -29,6 +29,7 @@ from runyard.workflow.plan import (
     StrategyPlan,
 )
 from runyard.workflow.problems import Problem, WorkflowError
+from runyard.workflow.reading import read_workflow
 from runyard.workflow.triggers import triggered
 
 __all__ = [

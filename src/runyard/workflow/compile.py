@@ -8,7 +8,7 @@ from runyard.job import MachineError
 
 if TYPE_CHECKING:
     from runyard.job import Json
-    from runyard.workflow.model import PermissionsPolicy, Reading
+    from runyard.workflow.model import PermissionsPolicy
     from runyard.workflow.plan import InputDefinition, RunPlan
 
 
@@ -18,14 +18,6 @@ class Loader(Protocol):
     def __call__(self, uses: str) -> bytes | None:
         """The file's bytes; `uses` as written."""
         ...
-
-
-def read_workflow(source: str | bytes, *, path: str, file: int = 1) -> Reading:
-    """Reads one file without its called workflows. Never raises: what is wrong is in `problems`.
-
-    `file` is the index of the file in the run's file table, which all positions carry.
-    """
-    raise MachineError("not built yet")
 
 
 def compile_workflow(

@@ -14,24 +14,36 @@ from runyard.job import Json, Position, Step, Template
 
 
 class ConcurrencyPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A concurrency group: `group` and `cancel_in_progress` are evaluated on the newcomer."""
+    """A concurrency group: `group` and `cancel_in_progress` are evaluated on the newcomer.
+
+    Where `concurrency` as a whole is one expression, `group` is that expression and may evaluate to the mapping form.
+    """
 
     group: Template
     cancel_in_progress: Template | None = None
     queue: Literal["single", "max"] = "single"
+    at: Position | None = None
 
 
 class StrategyPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A job's strategy, not yet expanded."""
+    """A job's strategy, not yet expanded.
+
+    `whole` holds a strategy that isn't a mapping with plain keys as written (one expression, or `${{ insert }}`); it
+    evaluates to the mapping, and the other fields are empty then.
+    """
 
     matrix: Template | None = None
     fail_fast: Template | None = None
     max_parallel: Template | None = None
+    whole: Template | None = None
     at: Position | None = None
 
 
 class EnvironmentPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A deployment environment; an empty name after evaluation means none."""
+    """A deployment environment; an empty name after evaluation means none.
+
+    Where `environment` as a whole is one expression, `name` is that expression and may evaluate to the mapping form.
+    """
 
     name: Template
     url: Template | None = None
@@ -87,7 +99,11 @@ class CallPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class JobPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One job as written, before matrix expansion; either `steps` or `call`."""
+    """One job as written, before matrix expansion; either `steps` or `call`.
+
+    `needs` are spelled as the jobs' own ids. `defaults` is the mapping below `defaults.run` (`shell`,
+    `working-directory`). `permissions` None means that the level above decides; a mapping has every key.
+    """
 
     id: str
     needs: tuple[str, ...] = ()
@@ -101,6 +117,7 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     concurrency: ConcurrencyPlan | None = None
     permissions: dict[str, str] | None = None
     timeout_minutes: Template | None = None
+    cancel_timeout_minutes: Template | None = None
     continue_on_error: Template | None = None
     env: Template | None = None
     defaults: Template | None = None
