@@ -5,6 +5,7 @@ the variables that the job needs, and what was refused, counted. One deny list f
 then `proxy.py` (no helper, no root) and `public.py` (a filtered uplink). `levels.py` says what this machine can keep.
 """
 
+from runyard.sandbox.network.levels import available_levels, choose_default
 from runyard.sandbox.network.policy import Egress, Surroundings, decide, for_machine, parse_overrides
 from runyard.sandbox.network.refusals import OnRefused, RefusedDestination
 
@@ -13,6 +14,8 @@ __all__ = [
     "OnRefused",
     "RefusedDestination",
     "Surroundings",
+    "available_levels",
+    "choose_default",
     "decide",
     "for_machine",
     "parse_overrides",

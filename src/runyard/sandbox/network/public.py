@@ -1,0 +1,174 @@
+"""The network level `public` for a sandbox with its own network namespace: a filtered uplink.
+
+`slirp4netns` gives the namespace an uplink without touching the host's interfaces, and a packet filter in that
+namespace judges what leaves it. Both come from outside and belong to the namespace's owner, so no process of the job,
+which has no capability there, can change them. Order: open before the job's first process runs; the filter is loaded
+before the uplink is up, so there is no moment without it. Both end with the sandbox: the filter with its namespace, the
+uplink when the process that opened it closes or dies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import subprocess
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from runyard.job import MachineError
+from runyard.sandbox.network import ruleset, surroundings
+from runyard.sandbox.network.levels import available_levels, find_program
+from runyard.sandbox.network.policy import Egress, for_machine
+from runyard.sandbox.network.programs import Namespaces, ended, namespaces_of, nft
+
+if TYPE_CHECKING:
+    from runyard.sandbox.network.refusals import RefusedDestination
+
+RESOLVER: Final = ipaddress.IPv4Address("10.0.2.3")
+"""Where slirp4netns answers DNS inside, by asking the machine's own resolver."""
+
+MTU: Final = 1400
+_READY_S: Final = 10.0
+_SAID_LIMIT: Final = 4096
+
+
+def resolv_conf() -> bytes:
+    """What /etc/resolv.conf has to say inside a sandbox with this network."""
+    return f"nameserver {RESOLVER}\noptions timeout:3 attempts:3\n".encode()
+
+
+class Uplink:
+    """An open public network. Close it once or more; it also ends when this process does."""
+
+    def __init__(self, pid: int, egress: Egress, helper: subprocess.Popen[bytes], hold: int, said: _Said) -> None:
+        self._pid = pid
+        self._egress = egress
+        self._helper = helper
+        self._hold = hold
+        self._said = said
+        self._last: tuple[RefusedDestination, ...] = ()
+
+    async def refused(self) -> tuple[RefusedDestination, ...]:
+        """What was refused so far, with packet counts. The last known answer when the sandbox is gone."""
+        try:
+            with namespaces_of(self._pid) as inside:
+                listing = await nft(f"list table inet {ruleset.OWN_TABLE}\n", inside=inside)
+            self._last = ruleset.parse_refused(listing, self._egress)
+        except (MachineError, ValueError):
+            return self._last
+        return self._last
+
+    def is_alive(self) -> bool:
+        """Whether the uplink still runs; a job whose uplink died has no network and no way around the filter."""
+        return self._helper.poll() is None
+
+    async def close(self) -> None:
+        """End the uplink, bounded. A second close is quiet."""
+        if self._hold < 0:
+            return
+        os.close(self._hold)
+        self._hold = -1
+        with anyio.CancelScope(shield=True):
+            await ended(self._helper, 2.0)
+        self._said.close()
+
+
+async def open_public(pid: int, egress: Egress | None = None) -> Uplink:
+    """Give the network namespace of process `pid` its filter, then its uplink.
+
+    `egress` is the policy before this machine's own addresses. Call it while no process of the job runs yet. Raises
+    MachineError, with the remedy, when something is missing or fails; the namespace then has no uplink.
+    """
+    missing = available_levels()["public"]
+    if missing is not None:
+        raise MachineError(f"no public network: {missing.because}", code="sandbox.promise", remedy=missing.remedy)
+    try:
+        policy = for_machine(egress or Egress(), surroundings.observe())
+    except OSError as err:
+        raise MachineError(f"no public network: this machine's addresses are unknown ({err})") from err
+    with namespaces_of(pid) as inside:
+        await nft(ruleset.render_own_namespace(policy, (RESOLVER,)), inside=inside)
+        helper, hold, said = await _start_helper(inside)
+    return Uplink(pid, policy, helper, hold, said)
+
+
+async def _start_helper(inside: Namespaces) -> tuple[subprocess.Popen[bytes], int, _Said]:
+    """Start slirp4netns and wait until the interface is up.
+
+    It ends when the other end of its exit pipe closes, which is held by this process alone. It drops its capabilities,
+    hides the file system and filters its own system calls: it parses what the job sends.
+    """
+    ready, ready_theirs = os.pipe2(os.O_CLOEXEC)
+    hold_theirs, hold = os.pipe2(os.O_CLOEXEC)
+    said, said_theirs = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    passed = [ready_theirs, hold_theirs, inside.net]
+    command = [find_program("slirp4netns") or "slirp4netns", "--configure", f"--mtu={MTU}", "--disable-host-loopback"]
+    command += ["--enable-sandbox", "--enable-seccomp", f"--ready-fd={ready_theirs}", f"--exit-fd={hold_theirs}"]
+    if inside.owner is not None:
+        passed.append(inside.owner)
+        command.append(f"--userns-path=/proc/self/fd/{inside.owner}")
+    command += ["--netns-type=path", f"/proc/self/fd/{inside.net}", "tap0"]
+    listener = _Said(said)
+    helper: subprocess.Popen[bytes] | None = None
+    try:
+        helper = subprocess.Popen(  # noqa: ASYNC220 - starts, doesn't wait
+            command, stdin=subprocess.DEVNULL, stdout=said_theirs, stderr=said_theirs, pass_fds=passed
+        )
+        for theirs in (ready_theirs, hold_theirs, said_theirs):
+            os.close(theirs)
+        with anyio.move_on_after(_READY_S):
+            await anyio.wait_readable(ready)
+            if os.read(ready, 1) == b"1":
+                return helper, hold, listener
+        raise MachineError(f"slirp4netns did not bring the network up: {listener.text()}", code="network.uplink")
+    except BaseException as err:
+        listener.close()
+        os.close(hold)
+        if helper is not None:
+            with anyio.CancelScope(shield=True):
+                await ended(helper, 1.0)
+        if isinstance(err, OSError):
+            raise MachineError(f"slirp4netns can't be started: {err}", code="network.uplink") from err
+        raise
+    finally:
+        os.close(ready)
+
+
+class _Said:
+    """Reads what the helper prints and keeps its end: an unread pipe would stop it, and a job may make it talk."""
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+        self._kept = bytearray()
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(file, self._take)
+
+    def _take(self) -> None:
+        try:
+            piece = os.read(self._file, 65536)
+        except BlockingIOError:
+            return
+        except OSError:
+            piece = b""
+        if not piece:
+            self._loop.remove_reader(self._file)
+        self._kept += piece
+        del self._kept[:-_SAID_LIMIT]
+
+    def text(self) -> str:
+        """The last lines, as one."""
+        self._take_rest()
+        return " · ".join(self._kept.decode("utf-8", "replace").split("\n")[-4:]).strip(" ·") or "it said nothing"
+
+    def _take_rest(self) -> None:
+        if self._file >= 0:
+            self._take()
+
+    def close(self) -> None:
+        """Stop reading; a second close is quiet."""
+        if self._file >= 0:
+            self._loop.remove_reader(self._file)
+            os.close(self._file)
+            self._file = -1
