@@ -81,12 +81,16 @@ class Output(msgspec.Struct, frozen=True, tag="output", omit_defaults=True):
 
 
 class Summary(msgspec.Struct, frozen=True, tag="summary", omit_defaults=True):
-    """A step's summary in Markdown; `truncated_from` is the whole size in bytes where it was cut."""
+    """A step's summary in Markdown.
+
+    Where it was cut, `truncated_from` is the whole size in bytes and `whole` the whole text, kept with the job.
+    """
 
     step: int
     text: str
     time_ns: int
     truncated_from: int | None = None
+    whole: str | None = None
 
 
 class StepFinished(msgspec.Struct, frozen=True, tag="step_finished", omit_defaults=True):
