@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = [
+    "MANIFEST_LIMITS",
+    "WORKFLOW_LIMITS",
     "Mapping",
     "Node",
     "Scalar",
@@ -48,6 +50,7 @@ class YamlLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 WORKFLOW_LIMITS: Final = YamlLimits()
+MANIFEST_LIMITS: Final = YamlLimits(depth=100, anchors=False)
 
 
 class Scalar:

@@ -6,7 +6,9 @@ what is bound late is still a Template. Nothing here evaluates an expression, an
 Read `model.py` first, then `schema.py` and `compile.py`.
 """
 
-from runyard.workflow.compile import Loader, compile_workflow, dispatch_inputs
+from runyard.workflow.calls import CallLimits, Loader
+from runyard.workflow.compile import check_workflow, compile_workflow, plan_workflow
+from runyard.workflow.inputs import dispatch_inputs
 from runyard.workflow.model import (
     Decision,
     EventFacts,
@@ -33,6 +35,7 @@ from runyard.workflow.reading import read_workflow
 from runyard.workflow.triggers import triggered
 
 __all__ = [
+    "CallLimits",
     "CallPlan",
     "CalledPlan",
     "ConcurrencyPlan",
@@ -53,8 +56,10 @@ __all__ = [
     "StrategyPlan",
     "Workflow",
     "WorkflowError",
+    "check_workflow",
     "compile_workflow",
     "dispatch_inputs",
+    "plan_workflow",
     "read_workflow",
     "triggered",
 ]

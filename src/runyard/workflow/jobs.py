@@ -99,6 +99,8 @@ def _job(name: TextToken, value: Template, needs: tuple[str, ...], problems: Pro
 
 def _check_steps(name: TextToken, parts: dict[str, Template], key: str, problems: Problems) -> None:
     written = parts.get("steps")
+    if problems.mention(f"{key}.uses") or problems.mention(f"{key}.steps"):
+        return
     if written is None or (isinstance(written, SequenceToken) and not written.items):
         problems.add(
             f"job '{name.value}' has no steps and calls no workflow",

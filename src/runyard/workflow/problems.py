@@ -80,6 +80,10 @@ class Problems:
         for problem in problems:
             self._found.setdefault((problem.line, problem.column, f"{problem.path}:{problem.message}"), problem)
 
+    def mention(self, key: str) -> bool:
+        """Whether something was said about a place already."""
+        return any(problem.key == key for problem in self._found.values())
+
     @property
     def refused(self) -> bool:
         """Whether GitHub would refuse the file."""

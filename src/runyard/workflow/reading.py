@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from runyard.expression.positioned_yaml import Mapping, Scalar, YamlError, read_yaml
+import msgspec
+
+from runyard.expression.positioned_yaml import WORKFLOW_LIMITS, Mapping, Scalar, YamlError, read_yaml
 from runyard.workflow.jobs import concurrency, defaults, jobs, permissions
 from runyard.workflow.listening import listening
 from runyard.workflow.model import Reading, Workflow
@@ -17,7 +19,9 @@ if TYPE_CHECKING:
     from runyard.job import InputError
 
 
-def read_workflow(source: str | bytes, *, path: str, file: int = 1) -> Reading:
+def read_workflow(
+    source: str | bytes, *, path: str, file: int = 1, max_characters: int = WORKFLOW_LIMITS.characters
+) -> Reading:
     """Reads one file without the workflows it calls. Never raises: what is wrong is in `problems`.
 
     `file` is the index of the file in the run's file table, which all positions carry. `workflow` is None where a
@@ -25,7 +29,7 @@ def read_workflow(source: str | bytes, *, path: str, file: int = 1) -> Reading:
     """
     problems = Problems(path)
     try:
-        root = read_yaml(source, path=path)
+        root = read_yaml(source, path=path, limits=msgspec.structs.replace(WORKFLOW_LIMITS, characters=max_characters))
     except YamlError as error:
         add_input_error(problems, error)
         return Reading(None, problems.all())
