@@ -155,6 +155,7 @@ def _answer(request: Any, options: Options, path: str, line: int) -> Object:
 def _runs(request: Object, contexts: Object, options: Options, path: str, line: int) -> bool:
     from runyard.expression import (
         JOB_CONDITION_FUNCTIONS,
+        STEP_CONDITION_FUNCTIONS,
         TEMPLATE,
         evaluate_condition,
         job_status_functions,
@@ -173,7 +174,9 @@ def _runs(request: Object, contexts: Object, options: Options, path: str, line: 
     known = {name: {} for name in names} | {key: value for key, value in contexts.items() if key != "secrets"}
     if scope == "step":
         functions = step_status_functions(status)
-        condition = wrap_condition(text, contexts=known, functions=functions)
+        condition = wrap_condition(
+            text, contexts=known, functions={name: STEP_CONDITION_FUNCTIONS[name] for name in functions}
+        )
     else:
         functions = job_status_functions(_results(known["needs"], status), cancelled=status == "cancelled")
         condition = wrap_condition(text, contexts=known, functions=JOB_CONDITION_FUNCTIONS)

@@ -91,7 +91,9 @@ def _index(node: Index, frame: Frame) -> Json:
     )
     index = node.index
     result: Json
-    if is_primitive(operand):
+    if type(operand) is dict and type(index) is Constant and type(index.value) is str and index.value in operand:
+        result = operand[index.value]
+    elif is_primitive(operand):
         result = Filtered() if isinstance(index, Wildcard) else None
     elif isinstance(index, Wildcard):
         result = spread(operand)

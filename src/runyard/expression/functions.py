@@ -65,7 +65,7 @@ def _format(node: Call, frame: Frame) -> str:
     for piece in pieces:
         if not isinstance(piece, str) and piece[0] > len(node.arguments) - 2:
             _fail(node, f"The following format string references more arguments than were supplied: {pattern}")
-    values: dict[int, str] = {}
+    values: dict[int, Json] = {}
     made: list[str] = []
     size = 0
     for piece in pieces:
@@ -74,15 +74,11 @@ def _format(node: Call, frame: Frame) -> str:
         else:
             number, specifier = piece
             if number not in values:
-                value = frame.value(node.arguments[number + 1])
-                if specifier:
-                    message = f"The format specifiers '{specifier}' are not valid for objects of type"
-                    _fail(node, f"{message} '{kind_of(value)}'")
-                values[number] = to_text(value)
-            elif specifier:
-                kind = kind_of(frame.value(node.arguments[number + 1]))
+                values[number] = frame.value(node.arguments[number + 1])
+            if specifier:
+                kind = kind_of(values[number])
                 _fail(node, f"The format specifiers '{specifier}' are not valid for objects of type '{kind}'")
-            text = values[number]
+            text = to_text(values[number])
         size += len(text)
         frame.reserve(size)
         made.append(text)

@@ -34,7 +34,7 @@ class TokenKind(Enum):
 
 
 class Token(NamedTuple):
-    """A token: `raw` as written, `value` of a constant, `place` its index in the text; `legal`: may it stand here?"""
+    """A token: `raw` as written, `value` of a constant, `place` its index in the text, `legal` if it may stand here."""
 
     kind: TokenKind
     raw: str

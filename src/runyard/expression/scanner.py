@@ -30,8 +30,8 @@ def parse_text(
 ) -> TextToken | ExpressionToken | InsertToken:
     """The token a scalar's text stands for: text, one expression, or (only where `is_key`) the insert directive.
 
-    `contexts` and `functions` as for `parse`; `contexts=()` is a place without expressions, where only a lone text in
-    braces passes, as it is no expression any more. Raises ExpressionError; its position counts within the expression
+    `contexts` and `functions` as for `parse`; where both are given and empty no expression may stand, and only a lone
+    text in braces passes, as it is none any more. Raises ExpressionError; its position counts within the expression
     that is wrong. No I/O, safe to repeat.
     """
     if OPEN not in text:
@@ -45,7 +45,7 @@ def parse_text(
         node = parse(segment, contexts=contexts, functions=functions)
         if len(segments) == 1 and segment[0] == "'" and isinstance(node, Constant) and isinstance(node.value, str):
             return TextToken(node.value, at)
-    if contexts is not None and not contexts and not functions:
+    if contexts is not None and functions is not None and not contexts and not functions:
         raise ExpressionError("parsing", "A template expression is not allowed in this context")
     if len(segments) == 1:
         return ExpressionToken(segments[0][1], at)

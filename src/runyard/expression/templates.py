@@ -62,6 +62,15 @@ def evaluate_template(
         return None
     if isinstance(template, TextToken) and want in {"any", "string"}:
         return template.value
+    if isinstance(template, ExpressionToken) and trace is None:
+        try:
+            value = evaluate(
+                parse(template.text, contexts=contexts, functions=functions or ()), contexts, functions, options
+            )
+            if is_primitive(value):
+                return coerce(value, want)
+        except ExpressionError:
+            pass  # Done again below, where the error gets its place. It is the usual case that must be quick.
     evaluation = _Evaluation(contexts, functions, options=options, files=files, max_depth=max_depth, trace=trace)
     value = evaluation.wanted(template, want)
     if evaluation.errors:
@@ -106,6 +115,8 @@ class _Evaluation:
             return None
 
     def _value(self, token: Template, depth: int) -> Json:
+        if isinstance(token, ExpressionToken):
+            return self._expression(token, depth)
         self._count(1, depth, token.at)
         match token:
             case TextToken() | BooleanToken():
@@ -114,8 +125,6 @@ class _Evaluation:
                 return normal(token.value)
             case NullToken():
                 return None
-            case ExpressionToken():
-                return self._expression(token, depth)
             case SequenceToken():
                 return [value for value, _ in self._items(token, depth + 1)]
             case MappingToken():
@@ -179,6 +188,11 @@ class _Evaluation:
 
     def _measure(self, value: Json, depth: int, at: Position | None) -> None:
         """Count what an expression gave: its values, its depth, its bytes."""
+        if is_primitive(value):
+            self._count(1, depth, at)
+            self._memory += 26 + 2 * len(value) if isinstance(value, str) else 24
+            if self._memory <= self._options.max_memory:
+                return
         level, deep = [value], depth
         while level:
             self._count(len(level), deep, at)
