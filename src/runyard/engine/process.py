@@ -1,18 +1,202 @@
-"""A job process: takes one claim over its channel, runs it in a sandbox, tells what happens, and ends."""
+"""A job process: takes one claim over its channel, runs it in a sandbox, tells what happens, and ends.
+
+Its one loop does all of it, so a heartbeat means that the job gets on. It ends at once when its parent closes the
+channel, and the sandbox ends with it.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import sys
+import time
+import traceback
 from typing import TYPE_CHECKING
+
+from runyard.engine.job import JobRun, LeaseGone
+from runyard.engine.pause import PersonHooks
+from runyard.engine.wire import (
+    HEARTBEAT_S,
+    Alive,
+    Decide,
+    Frames,
+    Gone,
+    Hand,
+    Kept,
+    OpenTerminal,
+    Release,
+    TerminalInput,
+    down_decoder,
+    frame,
+)
+from runyard.job import JobFinished, MachineError, RunyardError
 
 if TYPE_CHECKING:
     import socket
 
+    from runyard.engine.wire import Down, JobSettings
+    from runyard.job import JobEvent
+    from runyard.sandbox.contract import Sandbox
+
+_HIGH_WATER = 4 << 20
+"""Bytes of events on their way to the parent before a step's output has to wait."""
+
+_CLOSE_TIMEOUT_S = 30.0
+_FLUSH_TIMEOUT_S = 10.0
+
 
 def warm() -> None:
     """Import what a job needs, in the fork server, so that a fork has it."""
+    import runyard.engine.actions  # noqa: F401 - imported for the forks
 
 
 def serve_job(channel: socket.socket) -> int:
     """Run the one job that comes over `channel`; returns the exit code of the process."""
-    channel.close()
-    return 1
+    try:
+        return asyncio.run(_serve(channel))
+    except Exception:  # noqa: BLE001 - the last frame of a process: the parent says job_process_lost
+        traceback.print_exc(file=sys.stderr)
+        return 70
+
+
+class Channel(asyncio.Protocol):
+    """The socket to the parent: events out, with a bound on what is under way; frames in."""
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport
+        self.incoming: asyncio.Queue[Down | None] = asyncio.Queue()
+        self._frames = Frames(down_decoder)
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self.closed = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Set the bound."""
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        transport.set_write_buffer_limits(high=_HIGH_WATER)
+
+    def data_received(self, data: bytes) -> None:
+        """Whole frames go to the queue; their number is what one parent sends, so it needs no bound."""
+        for message in self._frames.feed(data):
+            self.incoming.put_nowait(message)
+
+    def eof_received(self) -> bool:
+        """The parent is gone."""
+        self._end()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The parent is gone."""
+        self._end()
+
+    def pause_writing(self) -> None:
+        """Too much is under way."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """Enough has left."""
+        self._writable.set()
+
+    def _end(self) -> None:
+        self.closed.set()
+        self._writable.set()
+        self.incoming.put_nowait(None)
+
+    def emit(self, event: JobEvent) -> None:
+        """See Emitter."""
+        self.send(event)
+
+    def send(self, message: object) -> None:
+        """One frame up; quiet when the parent is gone."""
+        if not self.closed.is_set():
+            self.transport.write(frame(message))
+
+    async def drain(self) -> None:
+        """See Emitter."""
+        await self._writable.wait()
+
+    async def flush(self) -> None:
+        """Wait until everything is on its way."""
+        self.transport.set_write_buffer_limits(high=0)
+        try:
+            async with asyncio.timeout(_FLUSH_TIMEOUT_S):
+                await self._writable.wait()
+        except TimeoutError:
+            return
+
+
+async def _serve(channel: socket.socket) -> int:
+    loop = asyncio.get_running_loop()
+    channel.setblocking(False)
+    _, wire = await loop.create_connection(Channel, sock=channel)
+    hand = await wire.incoming.get()
+    if not isinstance(hand, Hand):
+        return 1
+    beating = asyncio.create_task(_beat(wire))
+    try:
+        return await _run_job(hand, wire)
+    finally:
+        beating.cancel()
+        await wire.flush()
+
+
+async def _beat(wire: Channel) -> None:
+    while True:
+        wire.send(Alive())
+        await asyncio.sleep(HEARTBEAT_S)
+
+
+async def _run_job(hand: Hand, wire: Channel) -> int:
+    try:
+        sandbox = open_backend(hand.settings)
+        hooks = PersonHooks(wire.send)
+        run = JobRun(hand.claim, hand.settings, sandbox=sandbox, emitter=wire, hooks=hooks)
+    except RunyardError as error:
+        code = "unavailable" if isinstance(error, MachineError) else "invalid_job"
+        wire.send(JobFinished("failure", time.time_ns(), reason=str(error), reason_code=code))
+        return 0
+    released = asyncio.Event()
+    obeying = asyncio.create_task(_obey(run, hooks, wire, released))
+    working = asyncio.create_task(run.run())
+    await asyncio.wait({working, obeying}, return_when=asyncio.FIRST_COMPLETED)
+    if not working.done():
+        # The parent is gone: nobody is left to tell, and the sandbox ends with this process.
+        os._exit(1)
+    try:
+        finished = await working
+    except LeaseGone as gone:
+        wire.send(Gone(str(gone)))
+        return 0
+    wire.send(finished)
+    if run.keeps and run.session is not None:
+        wire.send(Kept(run.session.how_to_enter() or ""))
+        await asyncio.wait({asyncio.ensure_future(released.wait()), obeying}, return_when=asyncio.FIRST_COMPLETED)
+        async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+            await run.session.close()
+    return 0
+
+
+async def _obey(run: JobRun, hooks: PersonHooks, wire: Channel, released: asyncio.Event) -> None:
+    """What comes down, until the parent is gone."""
+    while (message := await wire.incoming.get()) is not None:
+        match message:
+            case Decide():
+                hooks.decided(message.action)
+            case OpenTerminal():
+                hooks.open_terminal(message.rows, message.columns)
+            case TerminalInput():
+                hooks.type_keys(message.data)
+            case Release():
+                released.set()
+            case Hand():
+                return
+            case _:
+                run.order(message)
+
+
+def open_backend(settings: JobSettings) -> Sandbox:
+    """The backend that the settings name. Raises MachineError where it isn't there."""
+    from runyard.sandbox.open import open_sandbox
+
+    return open_sandbox(settings.sandbox, cache_dir=settings.cache_dir)

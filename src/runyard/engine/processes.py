@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -84,7 +84,7 @@ async def _ladder(
     is killed: the first process alone says little about a build tool's children.
     """
     rungs: tuple[tuple[SignalKind, float], ...] = (("interrupt", waits.interrupt), ("terminate", waits.terminate))
-    parts: set[asyncio.Future[Exit] | asyncio.Future[None]] = {ending} if strict else {ending, reading}
+    parts: set[asyncio.Future[Any]] = {ending} if strict else {ending, reading}
     forced = asyncio.ensure_future(control.forced.wait())
     try:
         for kind, wait in rungs:
@@ -99,9 +99,7 @@ async def _ladder(
         forced.cancel()
 
 
-async def _all_done(
-    parts: set[asyncio.Future[Exit] | asyncio.Future[None]], forced: asyncio.Future[bool], timeout: float
-) -> bool:
+async def _all_done(parts: set[asyncio.Future[Any]], forced: asyncio.Future[Any], timeout: float) -> bool:
     """Whether all parts were done in time; a force ends the wait."""
     both = asyncio.ensure_future(asyncio.wait(parts))
     try:

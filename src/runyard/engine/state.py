@@ -7,21 +7,27 @@ other (the workflow's, or one composite action's); a Frame while one step instan
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+import msgspec
+
 from runyard.engine.command_files import prepend_path
+from runyard.engine.logbook import StepLog
 from runyard.expression.values import ExactObject
+from runyard.job import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from runyard.engine.layout import Layout
-    from runyard.engine.logbook import Emitter, StepLog
+    from runyard.engine.logbook import Emitter
     from runyard.engine.matchers import Matchers
+    from runyard.engine.processes import Waits
     from runyard.engine.programs import Programs
     from runyard.engine.results import Result
-    from runyard.engine.wire import JobSettings
-    from runyard.job import Claim, Conclusion, JobSpec, Json, Step, Usage
+    from runyard.engine.wire import JobSettings, PauseAction
+    from runyard.job import Claim, Conclusion, JobSpec, Json, Step
     from runyard.report.masks import Masker
     from runyard.sandbox.contract import Session
 
@@ -68,7 +74,9 @@ class Scope:
         own_env: Mapping[str, str] | None = None,
         composite: bool = False,
         depth: int = 0,
+        files: tuple[str, ...] | None = None,
     ) -> None:
+        self.files = files
         self.steps: dict[str, Json] = {}
         self.inputs = inputs
         self.github = github
@@ -114,6 +122,7 @@ class Frame:
         }
         self.outputs: dict[str, str] = {}
         self.state: dict[str, str] = {} if state is None else state
+        self.undecided = False
         self.result: Result | None = None
         self.command_failed = False
         self.name = ""
@@ -124,12 +133,41 @@ class Frame:
         self.reason_code: str | None = None
         self.said_deprecated: set[str] = set()
         self.last_command: tuple[dict[str, str], str] | None = None
+        self.hashed: dict[tuple[str, ...], str] = {}
 
     def explain(self, code: str, reason: str) -> None:
         """Keep the first reason; later ones follow from it."""
         if self.reason_code is None:
             self.reason_code = code
             self.reason = reason
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that positions of this step's templates index."""
+        return self.scope.files if self.scope.files is not None else self.job.claim.context.files
+
+    def condition_contexts(self) -> dict[str, Json]:
+        """What a condition may name: everything but `secrets` (4.3)."""
+        found = self.contexts()
+        found.pop("secrets", None)
+        return found
+
+    def add_own_env(self, values: Mapping[str, str]) -> None:
+        """The step's own `env`, evaluated: over everything else, for this step alone."""
+        self.env.update(values)
+        self.own_env.update(values)
+
+    def start_again(self) -> None:
+        """Forget how this step went, for another try of it."""
+        self.result = None
+        self.command_failed = self.undecided = False
+        self.exit_code = self.usage = self.reason = self.reason_code = None
+        self.outputs.clear()
+
+    def usage_since(self, started: float) -> Usage:
+        """What the step used; `started` is of the monotonic clock."""
+        usage = self.usage or Usage()
+        return msgspec.structs.replace(usage, wall_s=time.monotonic() - started)
 
     def set_state(self, name: str, value: str) -> None:
         """State for later phases of this step instance: the name keeps its case but is stored ignoring it (9.4)."""
@@ -156,6 +194,35 @@ class Frame:
         return found
 
 
+class PostStep:
+    """The post phase of an action that has begun, in the scope and with the state of its main phase."""
+
+    def __init__(
+        self,
+        name: str,
+        step: Step,
+        scope: Scope,
+        state: dict[str, str],
+        run: Callable[[Frame], Awaitable[Result]],
+    ) -> None:
+        self.name = name
+        self.step = step
+        self.scope = scope
+        self.state = state
+        self.run = run
+
+
+class JobHooks:
+    """What a job asks of whoever started it. This one, for nobody: a failed step is never looked at."""
+
+    async def pause(self, frame: Frame) -> PauseAction:
+        """A step failed and waits for a person's choice."""
+        return "go_on"
+
+    def interrupt_pause(self) -> None:
+        """The job is cancelled: a wait for a person ends. Quiet when there is none."""
+
+
 class Job:
     """One job while it runs."""
 
@@ -168,7 +235,11 @@ class Job:
         emitter: Emitter,
         masker: Masker,
         matchers: Matchers,
+        hooks: JobHooks | None = None,
+        waits: Waits,
     ) -> None:
+        self.hooks = hooks or JobHooks()
+        self.waits = waits
         self.claim = claim
         self.spec: JobSpec = claim.spec
         self.settings = settings
@@ -193,7 +264,17 @@ class Job:
         self.frames: list[Frame] = []
         self.hashes: dict[tuple[str, ...], str] = {}
         self.file_owners: dict[str, str] = {}
-        self.stopping = False
+        self.base_environment: Mapping[str, str] = {}
+        self.script_services: dict[str, str] = {}
+        self.in_container = False
+        self.tracking_id = ""
+        self.posts: list[PostStep] = []
+        self.first_failure: Frame | None = None
+        self.skips_everything = False
+        self.pause_wanted = settings.pause_on_failure
+        self.usage = Usage()
+        self.minute_s = 60.0
+        self._next_number = max((step.number for step in claim.spec.steps), default=0) + 1
 
     @property
     def status(self) -> Conclusion:
@@ -205,6 +286,30 @@ class Job:
     def status(self, status: Conclusion) -> None:
         if self.job_context["status"] != "cancelled":
             self.job_context["status"] = status
+
+    @property
+    def session_is_open(self) -> bool:
+        """Whether set-up has come so far that steps may run."""
+        return hasattr(self, "session")
+
+    def now_ns(self) -> int:
+        """The time of an event."""
+        return time.time_ns()
+
+    def new_log(self, step: int) -> StepLog:
+        """The log of one record."""
+        return StepLog(step, self.emitter, self.masker, strict=self.strict)
+
+    def take_number(self) -> int:
+        """The number of a record after the last step: they count on."""
+        self._next_number += 1
+        return self._next_number - 1
+
+    async def pause_at(self, frame: Frame) -> PauseAction:
+        """Ask a person about a failed step, where somebody asked to be asked."""
+        if not self.pause_wanted or self.skips_everything:
+            return "go_on"
+        return await self.hooks.pause(frame)
 
     @property
     def debug(self) -> bool:

@@ -14,6 +14,7 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     """Bounds of one job; None leaves a bound to the sandbox's own default.
 
     `timeout_s` is the wall-clock time of the whole job in seconds; sizes are mebibytes; `cpus` may be a fraction.
+    `timeout_from` says in words which limit that is, where it isn't the job's own (field case F28).
     """
 
     memory_mb: int | None = None
@@ -21,5 +22,6 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     pids: int | None = None
     disk_mb: int | None = None
     timeout_s: int = 360 * 60
+    timeout_from: str = ""
     network: NetworkLevel | None = None
     run_as: str | None = None

@@ -1,0 +1,85 @@
+"""The end of a job: outputs, environment url, processes that steps left running (job-semantics 3.1, 5, 19)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from runyard.engine.evaluate import text_of, texts_of
+from runyard.engine.programs import ask
+from runyard.job import InputError, MachineError
+
+if TYPE_CHECKING:
+    from runyard.engine.state import Frame
+
+# Every process but this shell whose environment has the tracking id in $1: its number and name, then the end of it.
+_SWEEP = """for each in /proc/[0-9]*; do
+  pid=${each#/proc/}
+  [ "$pid" = "$$" ] && continue
+  tr '\\000' '\\n' < "$each/environ" 2>/dev/null | grep -qx -- "RUNNER_TRACKING_ID=$1" || continue
+  read -r name < "$each/comm" && printf '%s %s\\n' "$pid" "$name"
+  kill -9 "$pid"
+done
+"""
+
+
+async def complete_job(frame: Frame) -> tuple[dict[str, str], tuple[str, ...], str | None]:
+    """Outputs, the names of dropped ones, the environment's url. An error is in the frame's reason afterwards."""
+    if frame.job.skips_everything:
+        return {}, (), None
+    frame.log.say("Evaluate and set job outputs") if frame.job.spec.outputs is not None else None
+    outputs, dropped = await _outputs(frame)
+    url = await _environment_url(frame)
+    await _sweep(frame)
+    return outputs, dropped, url
+
+
+async def _outputs(frame: Frame) -> tuple[dict[str, str], tuple[str, ...]]:
+    job, log = frame.job, frame.log
+    try:
+        values = await texts_of(frame, job.spec.outputs)
+    except InputError as error:
+        log.issue("error", f"The outputs of the job could not be evaluated: {error}")
+        frame.explain("evaluation_error", str(error))
+        return {}, ()
+    outputs: dict[str, str] = {}
+    dropped: list[str] = []
+    for name, value in values.items():
+        if not value:
+            continue
+        if job.masker.hides(value):
+            log.issue("warning", f"Skip output '{name}' since it may contain secret.")
+            dropped.append(name)
+        else:
+            log.say(f"Set output '{name}'")
+            outputs[name] = value
+    return outputs, tuple(dropped)
+
+
+async def _environment_url(frame: Frame) -> str | None:
+    job = frame.job
+    if job.spec.environment is None or job.spec.environment.url is None:
+        return None
+    try:
+        url = await text_of(frame, job.spec.environment.url)
+    except InputError as error:
+        frame.log.issue("error", f"The url of the environment could not be evaluated: {error}")
+        return None
+    if url and job.masker.hides(url):
+        frame.log.issue("warning", "Skip setting the environment url since it may contain a secret.")
+        return None
+    if url:
+        frame.log.say(f"Evaluated environment url: {url}")
+    return url or None
+
+
+async def _sweep(frame: Frame) -> None:
+    """End what still carries the job's tracking id, one line each; nothing outlives the sandbox anyway (D15)."""
+    frame.log.say("Cleaning up orphan processes")
+    job = frame.job
+    try:
+        answer = await ask(job.session, ("/bin/sh", "-c", _SWEEP, "sh", job.tracking_id), job.session.environment)
+    except MachineError:
+        return
+    for line in answer.decode("utf-8", "replace").splitlines():
+        pid, _, name = line.partition(" ")
+        frame.log.say(f"Terminate orphan process: pid ({pid}) ({name})")
