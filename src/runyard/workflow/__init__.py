@@ -9,6 +9,7 @@ Read `model.py` first, then `schema.py` and `compile.py`.
 from runyard.workflow.calls import CallLimits, Loader
 from runyard.workflow.compile import check_workflow, compile_workflow, plan_workflow
 from runyard.workflow.inputs import dispatch_inputs
+from runyard.workflow.manifest import check_manifest, is_manifest
 from runyard.workflow.model import (
     Decision,
     EventFacts,
@@ -56,9 +57,11 @@ __all__ = [
     "StrategyPlan",
     "Workflow",
     "WorkflowError",
+    "check_manifest",
     "check_workflow",
     "compile_workflow",
     "dispatch_inputs",
+    "is_manifest",
     "plan_workflow",
     "read_workflow",
     "triggered",

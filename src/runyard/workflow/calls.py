@@ -28,7 +28,7 @@ _FOLDER = ".github/workflows/"
 class Loader(Protocol):
     """Brings the bytes of a called workflow; None where there is no such file."""
 
-    def __call__(self, uses: str) -> bytes | None:
+    def __call__(self, uses: str, /) -> bytes | None:
         """The file's bytes.
 
         `uses` is as written: `./.github/workflows/x.yml` for a file of the same commit, else
@@ -57,10 +57,12 @@ class _Found(NamedTuple):
 class Calls:
     """Resolves the calls of one top file.
 
-    `files` is the file table, index 1 first; `problems` collects; `warnings` are those of the called files.
+    `files` is the file table, index 1 first; `problems` collects; `warnings` are those of the called files. Without
+    `remote`, files of other repositories are left alone.
     """
 
-    def __init__(self, problems: Problems, loader: Loader | None, limits: CallLimits) -> None:
+    def __init__(self, problems: Problems, loader: Loader | None, limits: CallLimits, *, remote: bool = True) -> None:
+        self.remote = remote
         self.problems = problems
         self.loader = loader
         self.limits = limits
@@ -86,10 +88,16 @@ class Calls:
             )
         if not self.problems.refused:
             self._judge(workflow, "", default_permissions(policy))
-        for faults in self._faults.values():
-            if faults is not self.problems:
-                self.problems.extend(faults.all())
         return plans
+
+    def faults(self, *, unread: bool) -> list[Problem]:
+        """Problems of the called files; those of files that can't be read (each call says so too) only on request."""
+        return [
+            problem
+            for name, faults in self._faults.items()
+            if faults is not self.problems and (unread or self._found.get(name, _READ) is not None)
+            for problem in faults.all()
+        ]
 
     def _filled(self, workflow: Workflow, base: str, problems: Problems) -> tuple[tuple[JobPlan, ...], int, int]:
         """Jobs with calls, the levels below, and the number of jobs in all. `base` is the file's repository@ref."""
@@ -117,6 +125,8 @@ class Calls:
             problems.add(message, site.uses_at, f"{key}.uses", code="workflow.call")
 
         target = _target(site.uses, base)
+        if not self.remote and not target.startswith("./"):
+            return None
         way = [f"./{self.files[0]}", *self._stack]
         if target in way:
             fault(f"'{site.uses}' calls itself: {' calls '.join([*way[way.index(target) :], target])}")
@@ -210,6 +220,9 @@ class Calls:
                 self._judged.add(judged)
                 repository, _, ref = _parts(target)
                 self._judge(found.workflow, f"{repository}@{ref}" if repository else "", allowed)
+
+
+_READ = object()
 
 
 class _Fault(Protocol):

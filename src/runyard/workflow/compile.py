@@ -26,18 +26,22 @@ def check_workflow(
     loader: Loader | None = None,
     policy: PermissionsPolicy = "write",
     limits: CallLimits | None = None,
+    remote: bool = True,
 ) -> tuple[Problem, ...]:
-    """Everything that is wrong with a file; with a loader also with the files it calls, under their own paths.
+    """Everything that is wrong with a file, and with the way it and the files it calls fit together.
 
-    Never raises. Without a loader calls are checked for their form only. `policy` is the repository's default for the
-    job token; `write` refuses no call that some setting would allow.
+    What is wrong within a called file stands under that file's path; one that can't be read at all is one problem of
+    the call. Never raises. Without a loader calls are checked for their form only; without `remote` those into other
+    repositories are. `policy` is the repository's default for the job token; `write` refuses no call that some setting
+    would allow.
     """
     reading = read_workflow(source, path=path)
     if reading.workflow is None or not reading.workflow.calls or loader is None:
         return reading.problems
     problems = Problems(path)
-    Calls(problems, loader, limits or CallLimits()).jobs(reading.workflow, policy)
-    problems.extend(reading.problems)
+    calls = Calls(problems, loader, limits or CallLimits(), remote=remote)
+    calls.jobs(reading.workflow, policy)
+    problems.extend((*reading.problems, *calls.faults(unread=False)))
     return problems.all()
 
 
@@ -76,6 +80,7 @@ def plan_workflow(
     problems = Problems(workflow.path)
     calls = Calls(problems, loader, limits or CallLimits())
     jobs: tuple[JobPlan, ...] = calls.jobs(workflow, policy)
+    problems.extend(calls.faults(unread=True))
     problems.extend(
         msgspec.structs.replace(warning, severity="error")
         for warning in (*workflow.warnings, *calls.warnings)

@@ -17,6 +17,7 @@ NOT_RUN = ("background", "wait", "wait-all", "cancel", "parallel")
 """Keys of background steps: GitHub takes them, this build refuses to run them by name."""
 
 _DOCKER = "docker://"
+_LOCAL = ("./", ".\\")
 
 
 def condition(token: Template | None) -> str:
@@ -87,22 +88,17 @@ def _step(item: Template, where: _Place, identifiers: Identifiers, problems: Pro
             **common,
         )
     uses = parts.get("uses")
-    if not isinstance(uses, TextToken):
+    if not isinstance(uses, TextToken) or not check_uses(uses, key, problems):
         return None
     inputs = present(parts.get("with"))
     if uses.value.startswith(_DOCKER):
         image = uses.value.removeprefix(_DOCKER)
-        if not image:
-            _format_fault(uses, key, problems)
         return ContainerActionStep(id=name or identifiers.generate("__" + image), image=image, inputs=inputs, **common)
-    if uses.value.startswith(("./", ".\\")):
+    action = split_reference(uses.value)
+    if uses.value.startswith(_LOCAL) or action is None:
         return ActionStep(
             id=name or identifiers.generate("__self"), repository=None, path=uses.value, inputs=inputs, **common
         )
-    action = split_reference(uses.value)
-    if action is None:
-        _format_fault(uses, key, problems)
-        return None
     repository, path, ref = action
     return ActionStep(
         id=name or identifiers.generate("__" + repository.replace("/", "_")),
@@ -114,6 +110,23 @@ def _step(item: Template, where: _Place, identifiers: Identifiers, problems: Pro
     )
 
 
+def check_uses(uses: TextToken, key: str, problems: Problems) -> bool:
+    """Whether a step's `uses` has one of the three forms; notes a problem where it hasn't."""
+    if uses.value.startswith(_DOCKER):
+        fits = uses.value != _DOCKER
+    else:
+        fits = uses.value.startswith(_LOCAL) or split_reference(uses.value) is not None
+    if not fits:
+        problems.add(
+            f"Expected format {{org}}/{{repo}}[/path]@ref. Actual '{uses.value}'. Local actions begin with './', "
+            "images with 'docker://'",
+            uses.at,
+            f"{key}.uses",
+            code="workflow.uses",
+        )
+    return fits
+
+
 def split_reference(uses: str) -> tuple[str, str, str] | None:
     """`owner/repo[/path]@ref` as repository, path and ref; None where it isn't of that form."""
     place_, at, ref = uses.partition("@")
@@ -122,13 +135,3 @@ def split_reference(uses: str) -> tuple[str, str, str] | None:
     if not at or not ref or "@" in ref or not owner or not name:
         return None
     return f"{owner}/{name}", path.strip("/"), ref
-
-
-def _format_fault(uses: TextToken, key: str, problems: Problems) -> None:
-    problems.add(
-        f"Expected format {{org}}/{{repo}}[/path]@ref. Actual '{uses.value}'. Local actions begin with './', images "
-        "with 'docker://'",
-        uses.at,
-        f"{key}.uses",
-        code="workflow.uses",
-    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from runyard.expression.conditions import wrap_condition
 from runyard.expression.errors import ExpressionError, utf16_length
@@ -66,11 +66,12 @@ class Validator:
         scope = scope or Scope()
         if shape.contexts or shape.functions:
             scope = self._within(scope, shape)
-        if isinstance(node, Scalar):
-            return self._scalar(node, shape, scope)
-        if isinstance(node, Sequence):
-            return self._sequence(node, shape, scope)
-        return self._mapping(node, shape, scope)
+        kind = type(node)
+        if kind is Scalar:
+            return self._scalar(cast("Scalar", node), shape, scope)
+        if kind is Mapping:
+            return self._mapping(cast("Mapping", node), shape, scope)
+        return self._sequence(cast("Sequence", node), shape, scope)
 
     def at(self, node: Node) -> Position:
         """Where a node stands."""
@@ -189,13 +190,18 @@ class Validator:
             self.path.append(text)
             if OPEN in text:
                 entry = self._expression_key(key, text, value, scope)
-            elif self._repeated(key, text, seen):
+            elif seen.setdefault(text.upper(), key) is not key:
+                self._repeated(key, text, seen[text.upper()])
                 entry = None
             else:
-                fitting = [form for form in forms if text in form.fixed]
-                forms = tuple(fitting) or forms
-                entry = self._entry(key, text, value, forms, scope, known=bool(fitting))
-                stray = stray or (entry is None and not fitting)
+                if len(forms) == 1:
+                    known = text in forms[0].fixed
+                else:
+                    fitting = tuple([form for form in forms if text in form.fixed])
+                    known = bool(fitting)
+                    forms = fitting or forms
+                entry = self._entry(key, text, value, forms, scope, known=known)
+                stray = stray or (entry is None and not known)
             if entry is not None:
                 entries.append(entry)
             self.path.pop()
@@ -237,15 +243,10 @@ class Validator:
             return
         self._unexpected(text, key, names)
 
-    def _repeated(self, key: Scalar, text: str, seen: dict[str, Scalar]) -> bool:
-        folded = text.upper()
-        first = seen.setdefault(folded, key)
-        if first is key:
-            return False
+    def _repeated(self, key: Scalar, text: str, first: Scalar) -> None:
         place = f"line {first.line}, column {first.column}"
         other = "" if first.text == key.text else f" as '{first.text}'"
         self.fault(f"'{_shown(text)}' is already defined{other} at {place}", key, "workflow.duplicate")
-        return True
 
     def _expression_key(self, key: Scalar, text: str, value: Node, scope: Scope) -> Entry | None:
         """`${{ … }}` as a key: allowed where expressions are; what it means is only known when evaluated."""
