@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from runyard.engine.state import Frame
 
 # Every process but this shell whose environment has the tracking id in $1: its number and name, then the end of it.
-_SWEEP = """for each in /proc/[0-9]*; do
+_SWEEP = """exec 2>/dev/null
+for each in /proc/[0-9]*; do
   pid=${each#/proc/}
   [ "$pid" = "$$" ] && continue
-  tr '\\000' '\\n' < "$each/environ" 2>/dev/null | grep -qx -- "RUNNER_TRACKING_ID=$1" || continue
+  tr '\\000' '\\n' < "$each/environ" | grep -qx -- "RUNNER_TRACKING_ID=$1" || continue
   read -r name < "$each/comm" && printf '%s %s\\n' "$pid" "$name"
   kill -9 "$pid"
 done

@@ -197,6 +197,6 @@ async def _obey(run: JobRun, hooks: PersonHooks, wire: Channel, released: asynci
 
 def open_backend(settings: JobSettings) -> Sandbox:
     """The backend that the settings name. Raises MachineError where it isn't there."""
-    from runyard.sandbox.open import open_sandbox
+    from runyard.sandbox.registry import open_sandbox
 
-    return open_sandbox(settings.sandbox, cache_dir=settings.cache_dir)
+    return open_sandbox(settings.sandbox)
