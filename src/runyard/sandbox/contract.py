@@ -1,9 +1,9 @@
 """The contract of a sandbox: the disposable place where one job's processes run.
 
-Order of calls: `prepare` (no identity, secret or network yet; the session may be kept warm), `adopt` once, `start` as
-often as wanted (several may run at a time), `close` once or more (a second close is quiet). A backend that can't keep a
-promise that a job asks for refuses it with a `SandboxRefused` that names the promise and the remedy; it never falls back
-to something weaker. The conformance suite in `tests/sandbox/` repeats these sentences as test names.
+Order of calls: `prepare` (no identity, secret or network yet; the session may be kept warm), `adopt` once, `start`
+as often as wanted (several may run at a time), `close` once or more (a second close is quiet). A backend that can't
+keep a promise that a job asks for refuses it with a `SandboxRefused` that names the promise and the remedy; it never
+falls back to something weaker. The conformance suite in `tests/sandbox/` repeats these sentences as test names.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ ExitReason: TypeAlias = Literal["out_of_memory", "disk_full", "too_many_processe
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What a backend can do on this machine, as data.
 
-    `refused` holds the promises it can't keep here, each with the reason and the remedy; everything else in `Promise` is
-    kept. `emulates` are foreign platforms proven to run. `supervisor` is `enter`, `sh` or `exec`.
+    `refused` holds the promises it can't keep here, each with the reason and the remedy; everything else in `Promise`
+    is kept. `emulates` are foreign platforms proven to run. `supervisor` is `enter`, `sh` or `exec`.
     """
 
     backend: str
@@ -59,7 +59,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     emulates: tuple[str, ...] = ()
 
 
-class SandboxRefused(MachineError):
+class SandboxRefused(MachineError):  # noqa: N818 - named for what the user sees: a refusal, with its remedy
     """A promise that a job asks for can't be kept here."""
 
     def __init__(self, refused: Refused) -> None:

@@ -1,0 +1,244 @@
+# ruff: noqa: PTH110, PTH112, PTH118, PTH208
+# The supervisor imports as little as it can, and every call here is on the way of a step.
+
+"""One command: a small process inside the sandbox that starts it, adopts its orphans and tells how it ended.
+
+It is the subreaper of its command, so whatever the command starts stays its descendant: signals reach daemons that made
+a session of their own, and a daemon of an earlier command has another ancestor. It waits with wait4 until nothing of
+the command is left, so no exit can be missed; if it is killed itself, the end of its pipe says so.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import resource  # noqa: F401 - wait4 would load it later, from the image's files
+import signal
+import time
+
+from runyard.sandbox.enter import system
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+_RESET = [
+    number
+    for number in signal.valid_signals()
+    if number not in (signal.SIGKILL, signal.SIGSTOP) and number < signal.SIGRTMIN
+]
+_SCORE = b"500"
+"""Added to the command's badness, so that the kernel ends it before the processes that watch it."""
+
+
+class Start:
+    """What a command needs: all of it descriptors and bytes, made ready by the supervisor."""
+
+    def __init__(
+        self,
+        *,
+        argv: list[bytes],
+        env: dict[bytes, bytes],
+        cwd: bytes,
+        stdin: int,
+        output: int,
+        groups: list[int],
+        tell: int,
+        terminal: int = -1,
+    ) -> None:
+        self.argv = argv
+        self.env = env
+        self.cwd = cwd
+        self.stdin = stdin
+        self.output = output
+        self.groups = groups
+        self.tell = tell
+        self.terminal = terminal
+
+
+def run(start: Start) -> NoReturn:
+    """In a fresh child of the supervisor: start the command, then reap until nothing of it is left."""
+    status = 1
+    try:
+        _run(start)
+        status = 0
+    except OSError as err:
+        _tell(start, f"problem {err.errno or 0} {err}")
+    finally:
+        os._exit(status)
+
+
+def _tell(start: Start, line: str) -> None:
+    os.write(start.tell, line.encode("utf-8", "replace")[:3000] + b"\n")
+
+
+def _run(start: Start) -> None:
+    system.be_subreaper()
+    for fd in start.groups:
+        os.write(fd, b"0")
+        os.close(fd)
+    began = time.monotonic()
+    try:
+        os.chdir(start.cwd)
+    except OSError as err:
+        _tell(start, f"problem {errno.ENOENT if err.errno == errno.ENOENT else errno.EACCES} cwd {err.strerror}")
+        return
+    try:
+        main = _spawn_on_terminal(start) if start.terminal >= 0 else _spawn(start)
+    except OSError as err:
+        _tell(start, f"problem {err.errno} argv {err.strerror}")
+        return
+    _tell(start, f"started {os.getpid()} {main}")
+    os.chdir("/")
+    for fd in (start.stdin, start.output, start.terminal):
+        if fd >= 0:
+            os.close(fd)
+    while True:
+        try:
+            pid, status, used = os.wait4(-1, 0)
+        except ChildProcessError:
+            return
+        if pid == main:
+            wall = int((time.monotonic() - began) * 1e6)
+            cpu = int((used.ru_utime + used.ru_stime) * 1e6)
+            numbers = (status, wall, cpu, used.ru_maxrss, used.ru_inblock, used.ru_oublock)
+            _tell(start, "exit " + " ".join(str(number) for number in numbers))
+
+
+def _found(start: Start) -> bytes:
+    """The program's path, by the command's own PATH if it has no slash. Raises OSError."""
+    name = start.argv[0]
+    if b"/" in name:
+        return name
+    denied = False
+    for folder in start.env.get(b"PATH", b"/usr/bin:/bin").split(b":"):
+        path = os.path.join(folder or b".", name)
+        if os.access(path, os.X_OK) and not os.path.isdir(path):
+            return path
+        denied = denied or os.path.exists(path)
+    raise OSError(*((errno.EACCES, "Permission denied") if denied else (errno.ENOENT, "No such file or directory")))
+
+
+def _spawn(start: Start) -> int:
+    path = _found(start)
+    score = _score_file()
+    if score >= 0:
+        os.write(score, _SCORE)
+    try:
+        return os.posix_spawn(
+            path,
+            start.argv,
+            start.env,
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, start.stdin, 0),
+                (os.POSIX_SPAWN_DUP2, start.output, 1),
+                (os.POSIX_SPAWN_DUP2, start.output, 2),
+            ],
+            setsid=True,
+            setsigmask=[],
+            setsigdef=_RESET,
+        )
+    finally:
+        if score >= 0:
+            os.write(score, b"0")
+            os.close(score)
+
+
+def _score_file() -> int:
+    """Our own score; the file belongs to root while we can't be traced, so that is lifted for the moment of opening."""
+    system.be_undumpable(False)
+    try:
+        return os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
+    except OSError:
+        return -1
+    finally:
+        system.be_undumpable()
+
+
+def _spawn_on_terminal(start: Start) -> int:
+    """With the terminal as controlling one, which no spawn call can arrange."""
+    path = _found(start)
+    failed_r, failed_w = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setsid()
+            fcntl.ioctl(start.terminal, system.TIOCSCTTY, 0)
+            for number in _RESET:
+                signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
+            for fd in (0, 1, 2):
+                os.dup2(start.terminal, fd)
+            os.execve(path, start.argv, start.env)
+        except OSError as err:
+            os.write(failed_w, str(err.errno or 0).encode())
+        finally:
+            os._exit(127)
+    os.close(failed_w)
+    failed = os.read(failed_r, 16)
+    os.close(failed_r)
+    if failed:
+        os.waitpid(child, 0)
+        raise OSError(int(failed), os.strerror(int(failed)))
+    return child
+
+
+def parents() -> dict[int, int]:
+    """Every process that is visible here and its parent, from /proc; zombies are left out."""
+    found = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            fd = os.open(f"/proc/{name}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            fields = os.read(fd, 1024).rpartition(b")")[2].split()
+        except OSError:
+            continue
+        finally:
+            os.close(fd)
+        if len(fields) > 1 and fields[0] not in (b"Z", b"X"):
+            found[int(name)] = int(fields[1])
+    return found
+
+
+def below(ancestor: int, parent_of: dict[int, int]) -> list[int]:
+    """The descendants of a process, nearest first."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in parent_of.items():
+        children.setdefault(parent, []).append(pid)
+    found: list[int] = []
+    todo = [ancestor]
+    while todo:
+        todo = [child for parent in todo for child in children.get(parent, ())]
+        found += todo
+    return found
+
+
+def send_below(ancestor: int, number: int) -> int:
+    """In a child of the supervisor: signal every descendant of a command's process; how many got it.
+
+    A killed tree could grow while we look, so all of it is stopped first, until nothing new appears.
+    """
+    if number != signal.SIGKILL:
+        return sum(_send(pid, number) for pid in below(ancestor, parents()))
+    stopped: set[int] = set()
+    for _ in range(50):
+        new = set(below(ancestor, parents())) - stopped
+        if not new:
+            break
+        for pid in new:
+            _send(pid, signal.SIGSTOP)
+        stopped |= new
+    return sum(_send(pid, signal.SIGKILL) for pid in stopped)
+
+
+def _send(pid: int, number: int) -> int:
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return 0
+    return 1
