@@ -238,21 +238,24 @@ async def play() -> dict[str, object]:
     try:
         before = await anyio.to_thread.run_sync(probe, pid, [("public 80", PUBLIC, 80)])
         told["before"] = before
-        uplink = await open_public(pid)
-        other = await open_public(sibling_pid)
+        net, sibling_net = (os.open(f"/proc/{each}/ns/net", os.O_RDONLY) for each in (pid, sibling_pid))
+        uplink = await open_public(net)
+        other = await open_public(sibling_net)
+        os.close(net)
         attempts.append(("sibling", "10.0.2.100", 80))
         told["attempts"] = await anyio.to_thread.run_sync(probe, pid, attempts)
         told["refused"] = [[each.destination, each.because, each.count > 0] for each in await uplink.refused()]
         told["alive"] = uplink.is_alive()
-        helper = uplink._helper.pid
-        await uplink.close()
-        await uplink.close()
-        await other.close()
-        told["helper left"] = os.path.exists(f"/proc/{helper}")  # noqa: PTH110
-        told["after"] = await anyio.to_thread.run_sync(probe, pid, [("public 80", PUBLIC, 80)])
+        helper = uplink.helper_pid
         first.kill()
         first.wait(10)
         told["refused after the sandbox"] = len(await uplink.refused())
+        await uplink.close()
+        await uplink.close()
+        told["refused after the close"] = len(await uplink.refused())
+        told["helper left"] = os.path.exists(f"/proc/{helper}")  # noqa: PTH110
+        await other.close()
+        told["after"] = await anyio.to_thread.run_sync(probe, sibling_pid, [("public 80", PUBLIC, 80)])
     finally:
         for each in (first, sibling):
             each.kill()

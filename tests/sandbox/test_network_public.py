@@ -91,7 +91,7 @@ def test_what_was_refused_is_named_with_its_reason_also_after_the_sandbox_ended(
     assert refused["198.51.100.7:22"] == "port 22 is not open: jobs reach ports 80 and 443"
     assert refused["198.51.100.7:53/udp"].startswith("udp is not open")
     assert "198.51.100.7:80" not in refused
-    assert own["refused after the sandbox"] == len(own["refused"])
+    assert own["refused after the sandbox"] == own["refused after the close"] == len(own["refused"])
 
 
 def test_closing_ends_the_uplink_and_its_helper(own: dict[str, Any]) -> None:

@@ -9,18 +9,14 @@ import fcntl
 import os
 import select
 import subprocess
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import anyio
 import msgspec
 
 from runyard.job import MachineError
 from runyard.sandbox.network.levels import find_program
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _NS_GET_USERNS: Final = 0xB701
 """ioctl on a namespace's descriptor: the user namespace that owns it (ioctl_nsfs(2))."""
@@ -34,25 +30,27 @@ class Namespaces(msgspec.Struct, frozen=True):
     net: int
     owner: int | None
 
+    def close(self) -> None:
+        """Close both descriptors."""
+        os.close(self.net)
+        if self.owner is not None:
+            os.close(self.owner)
 
-@contextmanager
-def namespaces_of(pid: int) -> Iterator[Namespaces]:
-    """The network namespace of a process, held open. Raises MachineError when the process is gone.
+
+def hold_namespaces(net: int) -> Namespaces:
+    """The namespace of descriptor `net`, duplicated, with its owner. Raises MachineError.
 
     A sandbox may have two user namespaces; asking the network namespace for its owner finds the one that counts.
     """
     try:
-        net = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        held = fcntl.fcntl(net, fcntl.F_DUPFD_CLOEXEC, 3)
     except OSError as err:
         raise MachineError(f"the sandbox's network can't be opened: {err}", code="sandbox.lost") from err
-    owner: int | None = None
     try:
-        owner = _owner(net)
-        yield Namespaces(net, owner)
-    finally:
-        os.close(net)
-        if owner is not None:
-            os.close(owner)
+        return Namespaces(held, _owner(held))
+    except BaseException:
+        os.close(held)
+        raise
 
 
 def _owner(net: int) -> int | None:
@@ -61,8 +59,7 @@ def _owner(net: int) -> int | None:
     except OSError as err:
         raise MachineError(f"the kernel does not tell who owns the sandbox's network: {err}") from err
     os.set_inheritable(owner, False)
-    ours = Path("/proc/self/ns/user").stat()
-    if os.path.samestat(ours, os.fstat(owner)):
+    if os.path.samestat(Path("/proc/self/ns/user").stat(), os.fstat(owner)):
         os.close(owner)
         return None
     return owner

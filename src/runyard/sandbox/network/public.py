@@ -21,7 +21,7 @@ from runyard.job import MachineError
 from runyard.sandbox.network import ruleset, surroundings
 from runyard.sandbox.network.levels import available_levels, find_program
 from runyard.sandbox.network.policy import Egress, for_machine
-from runyard.sandbox.network.programs import Namespaces, ended, namespaces_of, nft
+from runyard.sandbox.network.programs import Namespaces, ended, hold_namespaces, nft
 
 if TYPE_CHECKING:
     from runyard.sandbox.network.refusals import RefusedDestination
@@ -42,8 +42,10 @@ def resolv_conf() -> bytes:
 class Uplink:
     """An open public network. Close it once or more; it also ends when this process does."""
 
-    def __init__(self, pid: int, egress: Egress, helper: subprocess.Popen[bytes], hold: int, said: _Said) -> None:
-        self._pid = pid
+    def __init__(
+        self, inside: Namespaces, egress: Egress, helper: subprocess.Popen[bytes], hold: int, said: _Said
+    ) -> None:
+        self._inside = inside
         self._egress = egress
         self._helper = helper
         self._hold = hold
@@ -51,14 +53,20 @@ class Uplink:
         self._last: tuple[RefusedDestination, ...] = ()
 
     async def refused(self) -> tuple[RefusedDestination, ...]:
-        """What was refused so far, with packet counts. The last known answer when the sandbox is gone."""
+        """What was refused so far, with packet counts; also when the job has ended. After `close` the last answer."""
+        if self._hold < 0:
+            return self._last
         try:
-            with namespaces_of(self._pid) as inside:
-                listing = await nft(f"list table inet {ruleset.OWN_TABLE}\n", inside=inside)
+            listing = await nft(f"list table inet {ruleset.OWN_TABLE}\n", inside=self._inside)
             self._last = ruleset.parse_refused(listing, self._egress)
         except (MachineError, ValueError):
             return self._last
         return self._last
+
+    @property
+    def helper_pid(self) -> int:
+        """The process that carries the packets, for the record of what a sandbox owns."""
+        return self._helper.pid
 
     def is_alive(self) -> bool:
         """Whether the uplink still runs; a job whose uplink died has no network and no way around the filter."""
@@ -73,10 +81,11 @@ class Uplink:
         with anyio.CancelScope(shield=True):
             await ended(self._helper, 2.0)
         self._said.close()
+        self._inside.close()
 
 
-async def open_public(pid: int, egress: Egress | None = None) -> Uplink:
-    """Give the network namespace of process `pid` its filter, then its uplink.
+async def open_public(net: int, egress: Egress | None = None) -> Uplink:
+    """Give a network namespace its filter, then its uplink. `net` is a descriptor of it and stays the caller's.
 
     `egress` is the policy before this machine's own addresses. Call it while no process of the job runs yet. Raises
     MachineError, with the remedy, when something is missing or fails; the namespace then has no uplink.
@@ -88,10 +97,14 @@ async def open_public(pid: int, egress: Egress | None = None) -> Uplink:
         policy = for_machine(egress or Egress(), surroundings.observe())
     except OSError as err:
         raise MachineError(f"no public network: this machine's addresses are unknown ({err})") from err
-    with namespaces_of(pid) as inside:
+    inside = hold_namespaces(net)
+    try:
         await nft(ruleset.render_own_namespace(policy, (RESOLVER,)), inside=inside)
         helper, hold, said = await _start_helper(inside)
-    return Uplink(pid, policy, helper, hold, said)
+    except BaseException:
+        inside.close()
+        raise
+    return Uplink(inside, policy, helper, hold, said)
 
 
 async def _start_helper(inside: Namespaces) -> tuple[subprocess.Popen[bytes], int, _Said]:
