@@ -6,21 +6,54 @@ that takes too long is stopped and its matcher removed with a warning.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+import re
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
 
+from runyard.engine.commands import ISSUE_LEVELS, MESSAGE_LIMIT, checked_places
+from runyard.engine.matcher_regex import Compiled, UnsupportedPatternError, compile_pattern
+from runyard.job import Annotation, AnnotationLevel
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from runyard.job import Annotation, AnnotationLevel
 
 MATCH_TIMEOUT_S = 1.0
 """One pattern on one line; `GITHUB_ACTIONS_RUNNER_ISSUE_MATCHER_TIMEOUT` sets another (`parse_timespan`)."""
 
 
+_ATTEMPTS = 3
+_REMOVED = "Removing issue matcher '{}': its pattern took too long {} times (more than {:g} s for one line)."
+_PROPERTIES = ("file", "from_path", "line", "column", "severity", "code", "message")
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_TIMESPAN = re.compile(r"(?:([0-9]{1,8})\.)?([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2}(?:\.[0-9]{1,7})?))?|([0-9]{1,8})")
+
+
 class MatcherError(ValueError):
     """A matcher file that is refused: the `add-matcher` command fails with this text."""
+
+
+class _WrittenPattern(msgspec.Struct, rename="camel"):
+    regexp: str | None = None
+    file: int | None = None
+    from_path: int | None = None
+    line: int | None = None
+    column: int | None = None
+    severity: int | None = None
+    code: int | None = None
+    message: int | None = None
+    loop: bool | None = None
+
+
+class _WrittenMatcher(msgspec.Struct, rename="camel"):
+    owner: str
+    pattern: list[_WrittenPattern] | None = None
+    severity: str | None = None
+    from_path: str | None = None
+
+
+class _Config(msgspec.Struct):
+    matchers: list[_WrittenMatcher] = msgspec.field(name="problemMatcher")
 
 
 class Issue(msgspec.Struct, frozen=True):
@@ -49,36 +82,356 @@ Found: TypeAlias = bytes | Issue | Removed
 
 
 def parse_timespan(text: str) -> float | None:
-    """Seconds of .NET's timespan text (`[d.]hh:mm:ss[.fffffff]`, or days alone); None where it is none."""
+    """Seconds of .NET's timespan text (`[d.]hh:mm[:ss[.fffffff]]`, or days alone); None where it is none."""
+    found = _TIMESPAN.fullmatch(text.strip())
+    if found is None:
+        return None
+    days, hours, minutes, seconds, only_days = found.groups()
+    if only_days:
+        return int(only_days) * 86400.0
+    if int(hours) > 23 or int(minutes) > 59 or float(seconds or 0) >= 60:
+        return None
+    return int(days or 0) * 86400.0 + int(hours) * 3600 + int(minutes) * 60 + float(seconds or 0)
+
+
+class _Pattern(NamedTuple):
+    regex: Compiled
+    groups: dict[str, int]
+    loop: bool
+
+
+Captures: TypeAlias = dict[str, str]
+
+
+class _Matcher:
+    """One matcher and what it remembers of the lines before this one."""
+
+    def __init__(self, owner: str, severity: str, from_path: str | None, patterns: tuple[_Pattern, ...]) -> None:
+        self.owner = owner
+        self.severity = severity
+        self.from_path = from_path
+        self.patterns = patterns
+        # What pattern n caught on the line before, for each but the last.
+        self.running: list[Captures | None] = [None] * (len(patterns) - 1)
+        self.loops_on = False
+        keys = [(pattern.regex.key, index) for index, pattern in enumerate(patterns) if pattern.regex.key]
+        self.key, self.key_index = max(keys, key=lambda key: min(map(len, key[0])), default=((), 0))
+
+    def reset(self) -> None:
+        self.running = [None] * len(self.running)
+        self.loops_on = False
+
+    def match(self, line: bytes, text: str, timeout_s: float) -> Captures | None:
+        """What this line completes. Raises TimeoutError."""
+        last = len(self.patterns) - 1
+        for index in range(last, -1, -1):
+            before = self.running[index - 1] if index else None
+            if index and before is None:
+                continue
+            pattern = self.patterns[index]
+            caught = _caught(pattern, line, text, timeout_s)
+            if index < last:
+                self.running[index] = None if caught is None else {**(before or {}), **caught}
+            elif caught is not None:
+                self.reset()
+                if pattern.loop:
+                    self.running[-1] = before
+                    self.loops_on = True
+                return {**(before or {}), **caught}
+            elif index:
+                self.running[-1] = None
+                self.loops_on = False
+        return None
+
+
+def _caught(pattern: _Pattern, line: bytes, text: str, timeout_s: float) -> Captures | None:
+    for clause in pattern.regex.clauses:
+        for needed in clause:
+            if needed in line:
+                break
+        else:
+            return None
+    found = pattern.regex.search(text, timeout=timeout_s)
+    if found is None:
+        return None
+    order = pattern.regex.order
+    return {name: found[order[number]] for name, number in pattern.groups.items() if found[order[number]] is not None}
+
+
+def read_config(config: bytes) -> tuple[_Matcher, ...]:
+    """The matchers of a JSON file. Raises MatcherError."""
+    if config.startswith(b"\xef\xbb\xbf"):
+        config = config[3:]
+    try:
+        document = msgspec.json.decode(config, type=_Config)
+    except msgspec.DecodeError as error:
+        raise MatcherError(f"The problem matcher file can't be read: {error}") from error
+    owners: set[str] = set()
+    matchers = []
+    for written in document.matchers:
+        if not written.owner.strip():
+            raise MatcherError("A problem matcher needs an owner.")
+        if written.owner.lower() in owners:
+            raise MatcherError(f"The owner '{written.owner}' stands twice in the problem matcher file.")
+        owners.add(written.owner.lower())
+        matchers.append(_checked(written))
+    return tuple(matchers)
+
+
+def _checked(written: _WrittenMatcher) -> _Matcher:
+    owner = written.owner
+    severity = (written.severity or "error").lower()
+    if severity not in ISSUE_LEVELS:
+        raise MatcherError(f"Matcher '{owner}': the severity '{written.severity}' is none of error, warning, notice.")
+    if not written.pattern:
+        raise MatcherError(f"Matcher '{owner}' has no pattern.")
+    last = len(written.pattern) - 1
+    set_by: dict[str, int] = {}
+    patterns = []
+    for index, part in enumerate(written.pattern):
+        if part.loop and (index != last or last == 0):
+            raise MatcherError(f"Matcher '{owner}': only the last of several patterns may loop.")
+        try:
+            compiled = compile_pattern(part.regexp or "")
+        except UnsupportedPatternError as error:
+            raise MatcherError(f"Matcher '{owner}', pattern {index + 1}: {error}") from error
+        groups = {name: number for name in _PROPERTIES if (number := getattr(part, name)) is not None}
+        for name, number in groups.items():
+            if name in set_by:
+                raise MatcherError(f"Matcher '{owner}': '{name}' is set by more than one pattern.")
+            if not 0 <= number < len(compiled.order):
+                raise MatcherError(f"Matcher '{owner}', pattern {index + 1}: '{name}' names a group that isn't there.")
+            set_by[name] = index
+        if part.loop and "message" not in groups:
+            raise MatcherError(f"Matcher '{owner}': a pattern that loops must set 'message'.")
+        patterns.append(_Pattern(compiled, groups, part.loop or False))
+    if "message" not in set_by:
+        raise MatcherError(f"Matcher '{owner}': one pattern must set 'message'.")
+    return _Matcher(owner, severity, written.from_path, tuple(patterns))
 
 
 class Matchers:
     """The matchers of one job. They live until removed or the job's end, across steps and inside composites.
 
     `strip_ansi` takes colour codes away before matching, which GitHub doesn't do (C24).
+
+    Lines that can't complete a match are passed over. A line is looked at when it, or one as near as the longest
+    matcher is long, holds the key of a matcher: every line of a chain is near the chain's key, so what is found and
+    what is reset are the same as if each line had been looked at.
     """
 
     def __init__(self, *, timeout_s: float = MATCH_TIMEOUT_S, strip_ansi: bool = False) -> None:
-        raise NotImplementedError
+        self._timeout_s = timeout_s
+        self._strip_ansi = strip_ansi
+        self._matchers: list[_Matcher] = []
+        self._keys: tuple[bytes, ...] = ()
+        self._look_at_all = False
+        # How many lines before and after a key may belong to its chain.
+        self._reach = 0
+        # The last lines, for chains that began in them; and whether the matchers have seen them.
+        self._before: list[bytes] = []
+        self._seen = True
+        self._look_at_next = 0
 
     def add(self, config: bytes) -> tuple[str, ...]:
         """Add the matchers of a JSON file; the owners. Raises MatcherError; then none of them is added."""
+        new = read_config(config)
+        for matcher in new:
+            self._replace(matcher.owner, matcher)
+        return tuple(matcher.owner for matcher in new)
 
     def remove(self, owner: str) -> bool:
         """Take a matcher out (names ignore case); False where there is none."""
+        return self._replace(owner, None)
 
     def remove_all_of(self, config: bytes) -> tuple[str, ...]:
-        """Take out the owners that a JSON file names. Raises MatcherError."""
+        """Take out the owners that a JSON file names; the ones that were there. Raises MatcherError."""
+        return tuple(matcher.owner for matcher in read_config(config) if self.remove(matcher.owner))
 
     @property
     def owners(self) -> tuple[str, ...]:
         """Active matchers, newest first."""
+        return tuple(matcher.owner for matcher in self._matchers)
 
     def scan(self, data: bytes) -> Iterator[Found]:
         """Look through whole lines (an unfinished last line counts as one). Order and bytes are kept."""
+        if not data:
+            return
+        if not self._matchers:
+            yield data
+            return
+        if not self._worth_a_look(data):
+            self._seen = False
+            self._remember(_last_lines(data, self._reach))
+            yield data
+            return
+        lines = data.splitlines(keepends=True)
+        plain: list[bytes] = []
+        previous = -1
+        looked_at = self._chosen(lines, data)
+        for index, line in enumerate(lines):
+            if not (looked_at[index] or (index == previous + 1 and self._looping())):
+                plain.append(line)
+                continue
+            if index != previous + 1:
+                self._reset()
+                self._seen = True
+            elif not self._seen:
+                self._catch_up()
+            previous = index
+            for result in self._look(line):
+                if plain:
+                    yield b"".join(plain)
+                    plain = []
+                yield result
+                line = b"" if isinstance(result, Issue) else line  # noqa: PLW2901 - an issue stands for its line
+            if line:
+                plain.append(line)
+        self._seen = previous == len(lines) - 1
+        self._remember(lines)
+        if plain:
+            yield b"".join(plain)
+
+    def _worth_a_look(self, data: bytes) -> bool:
+        if self._look_at_all or self._look_at_next or (self._seen and self._looping()):
+            return True
+        if self._strip_ansi and b"\x1b" in data:
+            return True
+        return any(key in data for key in self._keys)
+
+    def _chosen(self, lines: list[bytes], data: bytes) -> list[bool]:
+        """Which lines to look at."""
+        count = len(lines)
+        if self._look_at_all or (self._strip_ansi and b"\x1b" in data):
+            return [True] * count
+        chosen = [False] * count
+        chosen[: self._look_at_next] = [True] * min(self._look_at_next, count)
+        self._look_at_next = max(0, self._look_at_next - count)
+        reach = self._reach
+        for key in self._keys:
+            if key not in data:
+                continue
+            for index in [index for index, line in enumerate(lines) if key in line]:
+                for near in range(max(0, index - reach), min(count, index + reach + 1)):
+                    chosen[near] = True
+                self._look_at_next = max(self._look_at_next, index + reach + 1 - count)
+        return chosen
+
+    def _look(self, line: bytes) -> list[Issue | Removed]:
+        text = line.rstrip(b"\r\n").decode("utf-8", "replace")
+        seen = text
+        if self._strip_ansi and "\x1b" in text:
+            seen = _ANSI.sub("", text)
+            line = seen.encode()
+        results: list[Issue | Removed] = []
+        for matcher in tuple(self._matchers):
+            try:
+                caught = self._patiently(matcher, line, seen)
+            except TimeoutError:
+                self._replace(matcher.owner, None)
+                results.append(Removed(matcher.owner, _REMOVED.format(matcher.owner, _ATTEMPTS, self._timeout_s)))
+                continue
+            if caught is None:
+                continue
+            for other in self._matchers:
+                if other is not matcher:
+                    other.reset()
+            if (issue := _issue(matcher, caught, text)) is not None:
+                results.append(issue)
+                break
+        return results
+
+    def _patiently(self, matcher: _Matcher, line: bytes, text: str) -> Captures | None:
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return matcher.match(line, text, self._timeout_s)
+            except TimeoutError:
+                continue
+        return matcher.match(line, text, self._timeout_s)
+
+    def _looping(self) -> bool:
+        return any(matcher.loops_on for matcher in self._matchers)
+
+    def _reset(self) -> None:
+        for matcher in self._matchers:
+            matcher.reset()
+
+    def _catch_up(self) -> None:
+        """Show the matchers the last lines, which can't complete anything: they were passed over."""
+        self._reset()
+        self._seen = True
+        for line in self._before:
+            self._look(line)
+
+    def _remember(self, lines: list[bytes]) -> None:
+        if self._reach:
+            self._before = [*self._before, *lines[-self._reach :]][-self._reach :]
+
+    def _replace(self, owner: str, new: _Matcher | None) -> bool:
+        """Put a matcher in the place of its namesake; whether there was one."""
+        if not self._seen:
+            self._catch_up()
+        kept = [matcher for matcher in self._matchers if matcher.owner.lower() != owner.lower()]
+        there = len(kept) < len(self._matchers)
+        self._matchers = [new, *kept] if new is not None else kept
+        self._keys = tuple(dict.fromkeys(key for matcher in self._matchers for key in matcher.key))
+        self._look_at_all = any(not matcher.key for matcher in self._matchers)
+        self._reach = max((len(matcher.patterns) for matcher in self._matchers), default=1) - 1
+        # The lines so far are not the new matcher's; what the others made of them is kept by looking on without a gap.
+        self._before = []
+        self._look_at_next = max(self._look_at_next, self._reach)
+        return there
+
+
+def _issue(matcher: _Matcher, caught: Captures, text: str) -> Issue | None:
+    """The issue that a completed match is, or None where it isn't reported."""
+    message = caught.get("message", "")
+    level = ISSUE_LEVELS.get((caught.get("severity") or matcher.severity).lower())
+    if not message.strip() or level is None:
+        return None
+    return Issue(
+        owner=matcher.owner,
+        level=level,
+        message=message,
+        line_text=text,
+        file=caught.get("file") or None,
+        from_path=caught.get("from_path") or matcher.from_path,
+        line=_number(caught.get("line")),
+        column=_number(caught.get("column")),
+        code=caught.get("code") or None,
+    )
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+def _last_lines(data: bytes, count: int) -> list[bytes]:
+    if not count:
+        return []
+    at = len(data)
+    for _ in range(count):
+        at = data.rfind(b"\n", 0, max(at - 1, 0)) + 1
+    return data[at:].splitlines(keepends=True)
 
 
 def annotation_of(
     issue: Issue, *, step: int, time_ns: int, localise: Callable[[str, str | None], str | None] | None = None
 ) -> Annotation:
-    """The annotation of an issue. `localise(file, from_path)` gives the path in the repository, or None to leave it out."""
+    """The annotation of an issue.
+
+    `localise(file, from_path)` gives the path in the repository, or None where the file doesn't belong there.
+    """
+    file = issue.file
+    if file is not None and localise is not None:
+        file = localise(file, issue.from_path)
+    line, _, col, _ = checked_places(issue.line, None, issue.column, None)
+    return Annotation(
+        step=step,
+        level=issue.level,
+        message=issue.message[:MESSAGE_LIMIT],
+        time_ns=time_ns,
+        file=file,
+        line=line,
+        col=col,
+    )
