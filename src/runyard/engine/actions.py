@@ -1,25 +1,269 @@
-"""Steps that use an action: composites, JavaScript, the built-in ones (job-semantics 9)."""
+"""Steps that use an action: resolve it, then hand over to its kind (job-semantics 9).
+
+Local actions are read when their step starts, from the workspace as it is then. Remote ones come from an ActionStore,
+before the first step. A few common ones have a native adapter here instead.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import posixpath
+from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
+from runyard.action.manifest import (
+    MANIFEST_LIMIT,
+    MANIFEST_NAMES,
+    ActionInput,
+    CompositeRuns,
+    DockerRuns,
+    JavaScriptRuns,
+    Manifest,
+    dockerfile_manifest,
+    read_manifest,
+)
+from runyard.engine.evaluate import text_of, texts_of
+from runyard.engine.programs import exchange
+from runyard.engine.results import Result
 from runyard.engine.run_step import fail
+from runyard.engine.scripts import environment_lines
+from runyard.engine.state import ActionInstance, Frame
+from runyard.job import ActionStep, ContainerActionStep, MachineError, Refused
+from runyard.sandbox.contract import FileOut
 
 if TYPE_CHECKING:
-    from runyard.engine.results import Result
-    from runyard.engine.state import Frame
-    from runyard.job import ActionStep, ContainerActionStep
+    from collections.abc import Iterator, Mapping
+
+    from runyard.engine.state import Job
+    from runyard.job import Step
+
+MOST_NESTED = 10
+"""Levels of composites in composites; GitHub resolves nine below the workflow's own step (9.1)."""
+
+
+class ActionFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """A remote action that was fetched: its manifest and its folder outside the sandbox, whole and unchanging."""
+
+    manifest: Manifest
+    folder: str
+    root: str
+    commit: str
+
+
+class ActionStore(Protocol):
+    """Where remote actions come from. `resolve` is called once a job for each reference, outside the sandbox."""
+
+    async def resolve(self, step: ActionStep) -> ActionFiles | Refused:
+        """The action's files, or why it can't be used here."""
+
+
+class NoActionStore:
+    """The store of a job that has none: every remote action is refused by name."""
+
+    async def resolve(self, step: ActionStep) -> ActionFiles | Refused:
+        """See ActionStore."""
+        return Refused(
+            f"action {step.uses}",
+            "this build of Runyard runs local actions and its built-in ones only",
+            "copy the action into the repository and use it as ./path",
+        )
+
+
+# Preparation ----------------------------------------------------------------------------------------------------------
 
 
 async def prepare_actions(frame: Frame) -> None:
-    """Resolve what the steps use, before the first of them runs."""
+    """Resolve every remote action that the steps use, before the first step. Raises MachineError for a refusal."""
+    job = frame.job
+    refused: list[Refused] = []
+    for step in remote_steps(job.spec.steps):
+        if native_name(job, step) is not None:
+            continue
+        found = await resolve_remote(job, step)
+        if isinstance(found, Refused):
+            refused.append(found)
+        else:
+            frame.log.say(f"Download action repository '{step.repository}@{step.ref}' (SHA:{found.commit})")
+    if refused:
+        raise MachineError("\n".join(str(each) for each in refused), code="refused.action")
+
+
+def remote_steps(steps: tuple[Step, ...]) -> Iterator[ActionStep]:
+    """Those that use an action of another repository."""
+    for step in steps:
+        if isinstance(step, ActionStep) and step.repository is not None:
+            yield step
+
+
+async def resolve_remote(job: Job, step: ActionStep) -> ActionFiles | Refused:
+    """Ask the store once for each reference."""
+    key = f"{(step.repository or '').lower()}/{step.path}@{step.ref}"
+    if key not in job.resolved:
+        job.resolved[key] = await job.actions.resolve(step)
+    return job.resolved[key]
+
+
+def native_name(job: Job, step: ActionStep) -> str | None:
+    """The built-in adapter for this reference, None where the original is to run."""
+    from runyard.action.checkout import declares
+
+    if job.settings.native and (step.repository or "").lower() == "actions/checkout" and declares(step.path, step.ref):
+        return "checkout"
+    return None
 
 
 async def run_pre_steps(frame: Frame) -> None:
-    """The pre phases of remote actions, in step order."""
+    """The pre phases of remote actions in step order, in the set-up record; local ones never have one (9.4)."""
+    from runyard.engine.phases import run_pre
+
+    job = frame.job
+    for step in remote_steps(job.spec.steps):
+        found = job.resolved.get(f"{(step.repository or '').lower()}/{step.path}@{step.ref}")
+        if isinstance(found, ActionFiles):
+            result = await run_pre(frame, step, await place_remote(job, step, found))
+            if result is Result.FAILURE:
+                job.status = "failure"
+                job.first_failure = job.first_failure or frame
+                frame.result = Result.FAILURE
+
+
+async def place_remote(job: Job, step: ActionStep, files: ActionFiles) -> ActionInstance:
+    """Show an action's files inside the sandbox, once for each repository and ref."""
+    target = f"{job.layout.actions}/{step.repository}/{step.ref}"
+    if target not in job.placed:
+        from runyard.engine.place import place_tree
+
+        await place_tree(job.session, files.root, target)
+        job.placed.add(target)
+    folder = f"{target}/{step.path}" if step.path else target
+    return ActionInstance(files.manifest, folder, local=False)
+
+
+# A step ---------------------------------------------------------------------------------------------------------------
 
 
 async def run_action(frame: Frame, step: ActionStep | ContainerActionStep) -> Result:
     """The handler of a step that uses an action."""
-    return fail(frame, f"{step.uses}: not available")
+    job = frame.job
+    if isinstance(step, ContainerActionStep):
+        return fail(frame, _no_containers(job, step.uses))
+    if step.repository is not None and native_name(job, step) == "checkout":
+        from runyard.engine.checkout_step import run_checkout
+
+        return await run_checkout(frame, step)
+    if frame.scope.depth >= MOST_NESTED:
+        return fail(frame, f"{step.uses}: actions are nested deeper than {MOST_NESTED} levels")
+    instance = frame.scope.actions.get(step.id)
+    if instance is None:
+        found = await _find(job, step)
+        if isinstance(found, str):
+            return fail(frame, found)
+        instance = frame.scope.actions[step.id] = found
+    if not instance.local:
+        frame.github["action_repository"] = step.repository
+        frame.github["action_ref"] = step.ref
+    frame.state = instance.state
+    from runyard.engine.phases import run_main
+
+    return await run_main(frame, step, instance)
+
+
+async def _find(job: Job, step: ActionStep) -> ActionInstance | str:
+    if step.repository is None:
+        return await _find_local(job, step)
+    found = await resolve_remote(job, step)
+    if isinstance(found, Refused):
+        return str(found)
+    return await place_remote(job, step, found)
+
+
+async def _find_local(job: Job, step: ActionStep) -> ActionInstance | str:
+    """A local action as it is in the workspace now; relative to the workspace, also inside composites (9.8)."""
+    if not job.claim.policy.local_actions:
+        return f"{step.uses}: the policy of this pool does not allow local actions"
+    folder = posixpath.normpath(posixpath.join(job.layout.workspace, step.path.replace("\\", "/")))
+    wanted = tuple(FileOut(f"{folder}/{name}", MANIFEST_LIMIT) for name in MANIFEST_NAMES)
+    files = await exchange(job.session, files_out=wanted)
+    for name in MANIFEST_NAMES:
+        back = files.get(f"{folder}/{name}")
+        if back is None or back.problem == "missing":
+            continue
+        shown = f"{step.path.rstrip('/')}/{name}"
+        if back.problem is not None:
+            return f"{shown} can't be read: {back.problem.replace('_', ' ')}"
+        if name.lower() == "dockerfile":
+            return ActionInstance(dockerfile_manifest(shown), folder, local=True)
+        return ActionInstance(read_manifest(back.data, shown), folder, local=True)
+    return (
+        f"Can't find 'action.yml', 'action.yaml' or 'Dockerfile' under '{folder}'. "
+        "Did you forget to run actions/checkout before running your local action?"
+    )
+
+
+def _no_containers(job: Job, what: str) -> str:
+    return (
+        f"{what} is a docker action, which the sandbox '{job.settings.sandbox}' can't run here; "
+        "use --sandbox docker or --sandbox podman"
+    )
+
+
+# Inputs ---------------------------------------------------------------------------------------------------------------
+
+
+async def action_inputs(frame: Frame, step: ActionStep, manifest: Manifest) -> dict[str, str]:
+    """The values of `with` over the defaults, by name as declared or given (9.3). Warns where GitHub does."""
+    given = await texts_of(frame, step.inputs)
+    by_name = {name.lower(): (name, value) for name, value in given.items()}
+    values: dict[str, str] = {}
+    for each in manifest.inputs:
+        if each.name.lower() in by_name:
+            values[each.name] = by_name.pop(each.name.lower())[1]
+            if each.deprecation:
+                frame.log.issue("warning", f"Input '{each.name}' has been deprecated with message: {each.deprecation}")
+        else:
+            values[each.name] = await _default(frame, each, manifest)
+    unknown = [name for name, _ in by_name.values() if not _always_valid(manifest, name)]
+    if unknown:
+        valid = ", ".join(f"'{each.name}'" for each in manifest.inputs)
+        found = ", ".join(f"'{name}'" for name in unknown)
+        frame.log.issue("warning", f"Unexpected input(s) {found}, valid inputs are [{valid}]")
+    values.update(dict(by_name.values()))
+    return values
+
+
+async def _default(frame: Frame, wanted: ActionInput, manifest: Manifest) -> str:
+    if wanted.default is None:
+        return ""
+    files, frame.positions = frame.positions, (manifest.path,)
+    try:
+        return await text_of(frame, wanted.default)
+    finally:
+        frame.positions = files
+
+
+def _always_valid(manifest: Manifest, name: str) -> bool:
+    return isinstance(manifest.runs, DockerRuns) and name.lower() in {"entrypoint", "args"}
+
+
+def action_prelude(uses: str, inputs: Mapping[str, str], env: Mapping[str, str]) -> str:
+    """What the log shows before an action runs (8.4)."""
+    lines = [f"##[group]Run {uses}"]
+    shown = {name: value for name, value in inputs.items() if value}
+    if shown:
+        lines += ["with:", *(f"  {name}: {value}" for name, value in shown.items())]
+    lines += [*environment_lines(env), "##[endgroup]"]
+    return "\n".join(lines)
+
+
+__all__ = [
+    "ActionFiles",
+    "ActionStore",
+    "CompositeRuns",
+    "JavaScriptRuns",
+    "NoActionStore",
+    "action_inputs",
+    "action_prelude",
+    "prepare_actions",
+    "run_action",
+    "run_pre_steps",
+]

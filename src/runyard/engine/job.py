@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import msgspec
 
 import runyard
+from runyard.engine.actions import NoActionStore, run_pre_steps
 from runyard.engine.complete import complete_job
 from runyard.engine.layout import layout_for
 from runyard.engine.matchers import Matchers, parse_timespan
@@ -39,6 +40,7 @@ from runyard.sandbox.contract import Identity, SandboxRefused, Shape
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
+    from runyard.engine.actions import ActionStore
     from runyard.engine.logbook import Emitter, StepLog
     from runyard.engine.state import PostStep
     from runyard.engine.wire import JobSettings
@@ -71,6 +73,7 @@ class JobRun:
         emitter: Emitter,
         hooks: JobHooks | None = None,
         waits: Waits | None = None,
+        actions: ActionStore | None = None,
     ) -> None:
         timeout = claim.context.vars.get("GITHUB_ACTIONS_RUNNER_ISSUE_MATCHER_TIMEOUT") or settings.runner_env.get(
             "GITHUB_ACTIONS_RUNNER_ISSUE_MATCHER_TIMEOUT"
@@ -86,6 +89,7 @@ class JobRun:
             hooks=hooks,
             waits=waits or Waits(),
         )
+        self.job.actions = actions or NoActionStore()
         make_contexts(self.job)
         self.session: Session | None = None
         self.keeps = False
@@ -123,7 +127,7 @@ class JobRun:
         started = time.monotonic()
         ready = await self._set_up(frame)
         if ready:
-            await self._pre_steps(frame)
+            await run_pre_steps(frame)
         result = frame.result or Result.SUCCESS
         finish_record(frame, result, result, started)
         if not ready:
@@ -185,11 +189,6 @@ class JobRun:
             await asyncio.wait({doing}, timeout=CLOSE_TIMEOUT_S)
             raise _Aborted
         return doing.result()
-
-    async def _pre_steps(self, frame: Frame) -> None:
-        from runyard.engine.actions import run_pre_steps
-
-        await run_pre_steps(frame)
 
     async def _post_step(self, post: PostStep) -> None:
         job = self.job
@@ -266,6 +265,8 @@ class JobRun:
             if log is not None:
                 log.say(f"The sandbox did not close in time: {error}")
             return
+        finally:
+            self.job.clean_up()
         if log is not None:
             for item in left.items:
                 log.say(f"The sandbox left something behind, which the next start removes: {item}")

@@ -115,6 +115,7 @@ async def run_command(
 ) -> Result:
     """Run a process of this step and obey what it printed and wrote. Its environment is made up here (section 6)."""
     job = frame.job
+    job.touched = True
     command_files = fresh_command_files(frame)
     env = process_environment(
         base=job.base_environment,

@@ -7,6 +7,7 @@ other (the workflow's, or one composite action's); a Frame while one step instan
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import time
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -20,6 +21,8 @@ from runyard.job import Usage
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from runyard.action.manifest import Manifest
+    from runyard.engine.actions import ActionFiles, ActionStore
     from runyard.engine.layout import Layout
     from runyard.engine.logbook import Emitter
     from runyard.engine.matchers import Matchers
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from runyard.engine.programs import Programs
     from runyard.engine.results import Result
     from runyard.engine.wire import JobSettings, PauseAction
-    from runyard.job import Claim, Conclusion, JobSpec, Json, Step
+    from runyard.job import Claim, Conclusion, JobSpec, Json, Refused, Step
     from runyard.report.masks import Masker
     from runyard.sandbox.contract import Session
 
@@ -78,6 +81,8 @@ class Scope:
     ) -> None:
         self.files = files
         self.steps: dict[str, Json] = {}
+        self.actions: dict[str, ActionInstance] = {}
+        self.posts: list[PostStep] = []
         self.inputs = inputs
         self.github = github
         self.own_env = dict(own_env or {})
@@ -134,6 +139,7 @@ class Frame:
         self.said_deprecated: set[str] = set()
         self.last_command: tuple[dict[str, str], str] | None = None
         self.hashed: dict[tuple[str, ...], str] = {}
+        self.positions: tuple[str, ...] | None = None
 
     def explain(self, code: str, reason: str) -> None:
         """Keep the first reason; later ones follow from it."""
@@ -144,6 +150,8 @@ class Frame:
     @property
     def files(self) -> tuple[str, ...]:
         """The files that positions of this step's templates index."""
+        if self.positions is not None:
+            return self.positions
         return self.scope.files if self.scope.files is not None else self.job.claim.context.files
 
     def condition_contexts(self) -> dict[str, Json]:
@@ -212,6 +220,21 @@ class PostStep:
         self.run = run
 
 
+class ActionInstance:
+    """One step's use of an action, through all its phases: where it is, its state, and for a composite its own scope.
+
+    `folder` is the action's folder inside the sandbox; `post_pending` says that its post phase is on a stack already.
+    """
+
+    def __init__(self, manifest: Manifest, folder: str, *, local: bool) -> None:
+        self.manifest = manifest
+        self.folder = folder
+        self.local = local
+        self.state: dict[str, str] = {}
+        self.scope: Scope | None = None
+        self.post_pending = False
+
+
 class JobHooks:
     """What a job asks of whoever started it. This one, for nobody: a failed step is never looked at."""
 
@@ -266,6 +289,12 @@ class Job:
         self.file_owners: dict[str, str] = {}
         self.base_environment: Mapping[str, str] = {}
         self.script_services: dict[str, str] = {}
+        self.action_services: dict[str, str] = {}
+        self.actions: ActionStore
+        self.resolved: dict[str, ActionFiles | Refused] = {}
+        self.placed: set[str] = set()
+        self.touched = False
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self.in_container = False
         self.tracking_id = ""
         self.posts: list[PostStep] = []
@@ -291,6 +320,18 @@ class Job:
     def session_is_open(self) -> bool:
         """Whether set-up has come so far that steps may run."""
         return hasattr(self, "session")
+
+    def scratch(self) -> str:
+        """A folder of the host that lasts as long as the job, where no cache folder is given."""
+        if self._scratch is None:
+            self._scratch = tempfile.TemporaryDirectory(prefix="runyard-job-", ignore_cleanup_errors=True)
+        return self._scratch.name
+
+    def clean_up(self) -> None:
+        """Remove what `scratch` made; after the sandbox is closed. Safe to repeat."""
+        if self._scratch is not None:
+            self._scratch.cleanup()
+            self._scratch = None
 
     def now_ns(self) -> int:
         """The time of an event."""
