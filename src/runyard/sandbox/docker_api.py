@@ -9,7 +9,9 @@ theirs from the caller.
 from __future__ import annotations
 
 import asyncio
+import http.client
 import os
+import socket
 import stat
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -37,7 +39,7 @@ from runyard.sandbox.docker_wire import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping, Sequence
 
     from runyard.sandbox.docker_wire import RegistryAuth
 
@@ -48,6 +50,7 @@ API: Final = "v1.41"
 
 DEADLINE_S: Final = 60.0
 ERROR_BYTES: Final = 64 * 1024
+_NONE: Final[Mapping[str, str]] = {}
 
 
 class EngineError(MachineError):
@@ -181,14 +184,7 @@ class EngineApi:
                 f"the engine did not answer {method} {path} within {deadline_s:g} s", retryable=True
             ) from late
         except (aiohttp.ClientError, OSError) as gone:
-            raise self._gone(gone) from gone
-
-    def _gone(self, why: Exception) -> EngineGoneError:
-        return EngineGoneError(
-            f"no container engine answers on {self.socket_path}: {why}",
-            remedy="start the engine, or name its socket with DOCKER_HOST=unix://PATH",
-            retryable=True,
-        )
+            raise _gone(self.socket_path, gone) from gone
 
     async def _call(self, method: str, path: str, **more: Any) -> bytes:
         async with self._answer(method, path, **more) as answer:
@@ -313,7 +309,7 @@ class EngineApi:
             "PUT", f"/containers/{container}/archive", query=query, data=tar, headers=headers, deadline_s=900.0
         )
 
-    async def get_archive(self, container: str, path: str) -> AsyncIterator[bytes]:
+    async def get_archive(self, container: str, path: str) -> AsyncGenerator[bytes, None]:
         """The tree at `path` as tar, its names below the last part of `path`."""
         query = {"path": path}
         async with self._answer("GET", f"/containers/{container}/archive", query=query, deadline_s=900.0) as answer:
@@ -336,6 +332,10 @@ class EngineApi:
         """Start it, attached."""
         body = msgspec.json.encode({"Detach": False, "Tty": tty})
         return await self._hijack(f"/exec/{process}/start", body, framed=not tty)
+
+    async def start_exec_alone(self, process: str) -> None:
+        """Start it without a connection; what it writes to its standard output is dropped."""
+        await self._call("POST", f"/exec/{process}/start", body={"Detach": True, "Tty": False})
 
     async def exec_state(self, process: str) -> ExecInfo:
         """Whether it runs, and how it ended."""
@@ -374,9 +374,10 @@ class EngineApi:
         """Remove it. Quiet when it isn't there; EngineError while a container is in it."""
         await self._quiet_call("DELETE", f"/networks/{network}")
 
-    async def create_volume(self, name: str, labels: Mapping[str, str]) -> None:
-        """Create a named volume; the same again is quiet."""
-        await self._call("POST", "/volumes/create", body={"Name": name, "Labels": dict(labels)})
+    async def create_volume(self, name: str, labels: Mapping[str, str], options: Mapping[str, str] = _NONE) -> None:
+        """Create a named volume; the same again is quiet. `options` are those of the engine's local driver."""
+        body = {"Name": name, "Driver": "local", "Labels": dict(labels), "DriverOpts": dict(options)}
+        await self._call("POST", "/volumes/create", body=body)
 
     async def volumes(self, labels: Mapping[str, str]) -> tuple[VolumeInfo, ...]:
         """Volumes that carry all these labels."""
@@ -413,8 +414,27 @@ class EngineApi:
         except TimeoutError as late:
             raise EngineError(f"the engine did not answer POST {path}", retryable=True) from late
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError, IndexError) as gone:
-            raise self._gone(gone) from gone
+            raise _gone(self.socket_path, gone) from gone
         return Stream(reader, writer, framed=framed)
+
+
+def ask_now(socket_path: str, path: str, wanted: type[_T], timeout_s: float = 5.0) -> _T:
+    """One GET without an event loop, for what has to be known before there is one. Raises EngineError."""
+    door = http.client.HTTPConnection("engine", timeout=timeout_s)
+    try:
+        door.sock = socket.socket(socket.AF_UNIX)
+        door.sock.settimeout(timeout_s)
+        door.sock.connect(socket_path)
+        door.request("GET", f"/{API}{path}")
+        answer = door.getresponse()
+        body = answer.read()
+    except (OSError, http.client.HTTPException) as gone:
+        raise _gone(socket_path, gone) from gone
+    finally:
+        door.close()
+    if answer.status != 200:
+        raise _refusal(f"GET {path}", answer.status, body)
+    return _decode(body, wanted)
 
 
 def answers_at(socket_path: str) -> bool:
@@ -423,6 +443,14 @@ def answers_at(socket_path: str) -> bool:
         return stat.S_ISSOCK(Path(socket_path).stat().st_mode) and os.access(socket_path, os.W_OK)
     except OSError:
         return False
+
+
+def _gone(socket_path: str, why: Exception) -> EngineGoneError:
+    return EngineGoneError(
+        f"no container engine answers on {socket_path}: {why}",
+        remedy="start the engine, or name its socket with DOCKER_HOST=unix://PATH",
+        retryable=True,
+    )
 
 
 def _refusal(call: str, status: int, body: bytes) -> EngineError:

@@ -51,6 +51,11 @@ class EngineInfo(Wire, frozen=True, kw_only=True):
         return any("seccomp" in option for option in self.security_options or ())
 
     @property
+    def maps_users(self) -> bool:
+        """Whether a container's root is somebody else on the host."""
+        return any("userns" in option for option in self.security_options or ())
+
+    @property
     def is_rootless(self) -> bool:
         """Whether the engine runs without root, so that its containers can't be entered from outside."""
         return any("rootless" in option for option in self.security_options or ())

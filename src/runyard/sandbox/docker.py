@@ -1,0 +1,496 @@
+"""Sandboxes of a container engine, Docker or Podman: a container a job, supervised by a shell inside it.
+
+Read `docker_config` for what a container is promised, `sh` for how steps run in it, `docker_exec` for images without a
+shell, `docker_api` for the engine. The container lives as long as this process holds its pipes: when we are gone, the
+shell inside reads the end of them, ends, and the engine removes the container. What carries our label and has no owner
+any more is removed by `docker_reap`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import shutil
+import time
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from runyard.job import MachineError, Refused
+from runyard.sandbox import docker_config, docker_exec, docker_images, docker_tar, sh, sh_frame
+from runyard.sandbox.contract import Capabilities, Exit, Leftovers, SandboxRefused, StepCommand
+from runyard.sandbox.docker_api import EngineApi, EngineError, NoSuchObjectError, ask_now, default_socket
+from runyard.sandbox.docker_counters import Counters
+from runyard.sandbox.docker_wire import EngineInfo, EngineVersion
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import AsyncIterator, Mapping
+    from pathlib import Path
+    from typing import Literal
+
+    from runyard.job import Usage
+    from runyard.sandbox.contract import (
+        ContainerSupport,
+        FileBack,
+        Identity,
+        Running,
+        Shape,
+        SignalKind,
+        TakeConnection,
+    )
+    from runyard.sandbox.docker_config import Cache, ContainerWishes
+    from runyard.sandbox.docker_wire import ImageInfo
+
+CLOSE_S: Final = 15.0
+_PIDS_SPARE: Final = 16
+
+
+class DockerSandbox:
+    """An engine on this machine. Raises MachineError when none answers."""
+
+    def __init__(self, kind: Literal["docker", "podman"] = "docker", socket_path: str | None = None) -> None:
+        self.kind = kind
+        self.socket_path = socket_path or default_socket(kind)
+        self.version = ask_now(self.socket_path, "/version", EngineVersion)
+        self.info = ask_now(self.socket_path, "/info", EngineInfo)
+        self.capabilities = _able(kind, self.version, self.info)
+
+    def api(self) -> EngineApi:
+        """A door of its own; whoever opens one closes it."""
+        return EngineApi(self.socket_path)
+
+    async def prepare(
+        self, shape: Shape, wishes: ContainerWishes | None = None, *, auth: docker_images.Auth = None
+    ) -> DockerSession:
+        """Open a sandbox; `wishes` is what a workflow asks of its job container, judged already.
+
+        Raises SandboxRefused for a promise it can't keep, MachineError when it fails.
+        """
+        self._check(shape)
+        session = DockerSession(self, shape, wishes or docker_config.ContainerWishes())
+        try:
+            await session.open(auth)
+        except BaseException:
+            await session.close()
+            raise
+        return session
+
+    def _check(self, shape: Shape) -> None:
+        refused = (
+            self.capabilities.refused.get("seccomp")
+            or docker_config.judge_limits(shape.limits, self.info)
+            or docker_config.judge_mounts(shape.mounts)
+            or self.capabilities.refused.get(f"egress_{shape.network}")
+        )
+        if refused is not None:
+            raise SandboxRefused(refused)
+
+
+def _able(kind: str, version: EngineVersion, info: EngineInfo) -> Capabilities:
+    """What this engine can promise."""
+    from runyard.job import Limits
+    from runyard.sandbox.network import levels
+
+    refused: dict[str, Refused] = {}
+    if not info.has_seccomp:
+        because = "the engine runs without seccomp"
+        refused["seccomp"] = Refused("seccomp", because, "use an engine built with it, or --sandbox bubblewrap")
+    for wanted in (Limits(memory_mb=1), Limits(cpus=1), Limits(pids=1), Limits(disk_mb=1)):
+        limit = docker_config.judge_limits(wanted, info)
+        if limit is not None:
+            refused[limit.promise] = limit
+    is_root = os.geteuid() == 0 and not info.is_rootless
+    bridge = levels.judge_bridge(levels.observe_facts())
+    if bridge is not None:
+        refused["egress_public"] = bridge
+    if not is_root:
+        refused["egress_proxy"] = Refused(
+            "egress_proxy",
+            "the proxy listens inside the container's network, which only root can enter",
+            "run as root, or use --sandbox bubblewrap",
+        )
+    if not (info.is_rootless or info.maps_users):
+        refused["not_host_root"] = Refused(
+            "not_host_root",
+            "the root of a container is the host's, without its capabilities",
+            "set userns-remap for the engine, name another user in the image, or use --sandbox bubblewrap",
+        )
+    return Capabilities(
+        backend=kind,
+        supervisor="sh",
+        platform=f"{version.os or 'linux'}/{version.arch or 'amd64'}",
+        refused=refused,
+        containers=True,
+        tty=True,
+    )
+
+
+class DockerSession:
+    """One container, from `prepare` to `close`."""
+
+    def __init__(self, sandbox: DockerSandbox, shape: Shape, wishes: ContainerWishes) -> None:
+        self.capabilities = sandbox.capabilities
+        self.shape = shape
+        self.wishes = wishes
+        self.name = f"runyard-{secrets.token_hex(6)}"
+        self.container = ""
+        self.pid = 0
+        self.user = docker_images.User(0, 0)
+        self.labels = {docker_config.LABEL_OWNER: owner_mark(), docker_config.LABEL_SANDBOX: self.name}
+        self.folder: Path = sh.runtime_folder() / f"{owner_mark()}-{self.name[8:]}"
+        self.image: ImageInfo | None = None
+        self.api = sandbox.api()
+        self._sandbox = sandbox
+        self._supervisor: sh.ShSupervisor | None = None
+        self._counters: Counters | None = None
+        self._caches: list[Cache] = []
+        self._listeners: dict[socket.socket, asyncio.Task[None]] = {}
+        self._serving: set[asyncio.Task[None]] = set()
+        self._execs: list[docker_exec.ExecRunning] = []
+        self._began = time.monotonic()
+        self._hold: str | None = None
+        self._adopted = False
+        self._left: Leftovers | None = None
+
+    # opening
+
+    async def open(self, auth: docker_images.Auth) -> None:
+        """Make the container and wait for its supervisor."""
+        self.api.open()
+        self.image = await docker_images.ensure(self.api, self.shape.image, auth=auth, platform=self.wishes.platform)
+        machine = docker_config.machine_of(self.image.architecture)
+        self.folder.mkdir(mode=0o755)
+        self._supervisor = sh.ShSupervisor(
+            self.folder / "frames",
+            docker_config.SHELL,
+            tuple(docker_config.image_variables(self.image)),
+            docker_config.image_variables(self.image)["PATH"],
+            self._open_lane,
+        )
+        argv = self._supervisor.lane_argv()
+        try:
+            await self._run_container(argv, machine)
+            await self._supervisor.wait_ready()
+        except EngineError as refused:
+            if not _has_no_shell(refused):
+                raise
+            await self._without_shell(machine)
+        facts = await self.api.container(self.container)
+        self.pid = facts.state.pid
+        self._counters = Counters(self.pid, self.shape.limits)
+        if self._supervisor is not None:
+            self._supervisor.limits = self._counters
+
+    async def _run_container(self, argv: list[str], machine: str) -> None:
+        assert self.image is not None
+        plain, self._caches = await docker_images.lay_caches(self.api, self.shape, self.name, self.labels)
+        shape = msgspec.structs.replace(self.shape, mounts=tuple(plain))
+        body = docker_config.container_body(
+            shape,
+            self.image,
+            argv=argv,
+            rendezvous=str(self.folder / "frames"),
+            hold=self._hold,
+            labels=self.labels,
+            caches=self._caches,
+            wishes=self.wishes,
+            seccomp=self._seccomp(machine),
+        )
+        self.container = await self.api.create_container(self.name, body, platform=self.wishes.platform)
+        await self._make_folders()
+        await self.api.start_container(self.container)
+
+    def _seccomp(self, machine: str) -> str:
+        """The profile: Docker takes its text, Podman the path of a file."""
+        profile = msgspec.json.encode(docker_config.seccomp_profile(machine)).decode()
+        if not self._sandbox.version.is_podman:
+            return profile
+        path = self.folder / "seccomp.json"
+        path.write_text(profile)
+        return str(path)
+
+    async def _without_shell(self, machine: str) -> None:
+        """Begin again with a program of ours that only waits, and let the engine start the steps."""
+        await self.api.remove_container(self.container)
+        if self._supervisor is not None:
+            self._supervisor.close()
+            self._supervisor = None
+        (self.folder / "frames").mkdir(mode=0o755)
+        self._hold = str(docker_images.hold_program(machine))
+        self.capabilities = msgspec.structs.replace(self.capabilities, supervisor="exec")
+        # The engine's archive can't see memory-backed folders, and files travel through it here.
+        self.shape = msgspec.structs.replace(
+            self.shape, tmpfs=(), directories=(*self.shape.directories, *self.shape.tmpfs)
+        )
+        await self._run_container([docker_config.HOLD_AT], machine)
+
+    async def _make_folders(self) -> None:
+        """The job's folders, for the image's user, before anything runs in the container."""
+        self.user = await docker_images.find_user(self.api, self.container, self._named_user())
+        wanted = tuple(dict.fromkeys((self.shape.home, *self.shape.directories)))
+        await self.api.put_archive(self.container, "/", _one(docker_images.empty_folders(wanted, self.user)))
+        docker_images.own_layers(self._caches, self.user.uid, self.user.gid)
+
+    def _named_user(self) -> str:
+        assert self.image is not None
+        return self.wishes.user if self.wishes.user is not None else self.image.settings.user
+
+    async def _open_lane(self, argv: list[str]) -> None:
+        """Another shell in the container. A full process table gets a little room for it."""
+        body = {"Cmd": argv, "AttachStdout": False, "AttachStderr": False, "WorkingDir": "/"}
+        for attempt in range(2):
+            process = await self.api.create_exec(self.container, body)
+            with contextlib.suppress(EngineError):
+                await self.api.start_exec_alone(process)
+                if (await self.api.exec_state(process)).running:
+                    return
+            if attempt == 0:
+                limit = self.shape.limits.pids or docker_config.PIDS_DEFAULT
+                await self.api.update_container(self.container, {"PidsLimit": limit + _PIDS_SPARE})
+        raise MachineError("the engine could not start another shell in the sandbox", code="sandbox.supervisor")
+
+    # the contract
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What the image starts a process with."""
+        assert self.image is not None
+        return {"HOME": self.shape.home} | docker_config.image_variables(self.image)
+
+    @property
+    def containers(self) -> ContainerSupport | None:
+        """Service containers and docker actions."""
+        return None
+
+    def how_to_enter(self) -> str | None:
+        """The engine's own command for a shell inside."""
+        if self._left is not None or self._supervisor is None:
+            return None
+        where = "" if self.capabilities.backend == "podman" else f"-H unix://{self._sandbox.socket_path} "
+        return f"{self.capabilities.backend} {where}exec -it {self.name} {docker_config.SHELL}"
+
+    async def adopt(self, identity: Identity) -> None:
+        """Give the sandbox its owner and open its network. Once."""
+        if self._adopted:
+            raise MachineError("this sandbox has an owner already", code="sandbox.adopted")
+        self._adopted = True
+        # Labels can't be changed on a container that is there; its name can.
+        self.labels[docker_config.LABEL_JOB] = identity.job_key
+        self.name = docker_config.container_name(identity.job_key, self.name)
+        await self.api.rename_container(self.container, self.name)
+
+    async def listen(self, port: int, take: TakeConnection) -> int:
+        """Accept on 127.0.0.1:`port` inside and serve each connection outside; returns the port."""
+        refused = self.capabilities.refused.get("egress_proxy")
+        if refused is not None:
+            raise SandboxRefused(refused)
+        from runyard.sandbox.link import listen_inside
+
+        sock = await asyncio.to_thread(listen_inside, self.pid, port)
+        sock.setblocking(False)
+        self._listeners[sock] = asyncio.create_task(self._accept(sock, take))
+        return int(sock.getsockname()[1])
+
+    async def _accept(self, sock: socket.socket, take: TakeConnection) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(sock)
+            except OSError:
+                await asyncio.sleep(0.05)  # out of descriptors, or a connection that went before it was taken
+                continue
+            connection.setblocking(False)
+            task = asyncio.create_task(_serve(take, connection))
+            self._serving.add(task)
+            task.add_done_callback(self._serving.discard)
+
+    async def start(self, command: StepCommand) -> Running:
+        """Start a command; one round trip. Raises MachineError when the sandbox is gone."""
+        if self._left is not None:
+            raise MachineError("the sandbox is closed", code="sandbox.closed")
+        if not command.argv:
+            raise MachineError("a command needs a program", code="sandbox.command")
+        if self._supervisor is None or command.terminal is not None or not sh_frame.is_exportable(command.env):
+            return await self._start_by_engine(command)
+        return await self._supervisor.start(command)
+
+    async def _start_by_engine(self, command: StepCommand) -> Running:
+        refused = await self._files_in(command)
+        if refused is not None:
+            return refused
+        assert self.image is not None
+        started_with = {"PATH", "HOME", "HOSTNAME", "TERM", "container", *docker_config.image_variables(self.image)}
+        process = await self.api.create_exec(
+            self.container, docker_exec.exec_body(command, sorted(started_with), self.wishes.user)
+        )
+        before = self._counters.before() if self._counters else None
+        stream = await self.api.start_exec(process, tty=command.terminal is not None)
+        running = docker_exec.ExecRunning(
+            self.api,
+            process,
+            stream,
+            collect=lambda: self._files_out(command),
+            signal_inside=self._signal_exec,
+            why=lambda: self._counters.why(before) if self._counters else (None, None),
+        )
+        self._execs.append(running)
+        if command.terminal is not None:
+            with contextlib.suppress(EngineError):  # it may have ended already
+                await self.api.resize_exec(process, *command.terminal)
+        if command.stdin is not None:
+            with contextlib.suppress(EngineError):
+                await stream.write(command.stdin)
+            stream.end_input()
+        return running
+
+    async def _files_in(self, command: StepCommand) -> Running | None:
+        """Write a command's files; what could not be written is a command that ended at once."""
+        if not command.files_in:
+            return None
+        if self._supervisor is not None:
+            written = await self._supervisor.start(
+                msgspec.structs.replace(command, files_out=(), stdin=None), run=False
+            )
+            how = await written.wait()
+            return written if how.problem is not None else None
+        data = b"".join(
+            docker_tar.file(one.path, one.data, one.mode, self.user.uid, self.user.gid) for one in command.files_in
+        )
+        await self.api.put_archive(self.container, "/", _one(data + bytes(1024)))
+        return None
+
+    async def _files_out(self, command: StepCommand) -> Mapping[str, FileBack]:
+        if not command.files_out:
+            return {}
+        if self._supervisor is not None:
+            asked = msgspec.structs.replace(command, files_in=(), stdin=None)
+            return (await (await self._supervisor.start(asked, run=False)).wait()).files
+        return await docker_exec.read_files(self.api, self.container, command.files_out)
+
+    async def _signal_exec(self, pid: int, kind: SignalKind, everyone: bool) -> None:
+        await asyncio.to_thread(docker_exec.signal_from_outside, pid, self.pid, kind, everyone=everyone)
+
+    async def put(self, tar: bytes | str, path: str) -> None:
+        """Unpack a tar below `path`; refuses a name or link out of it."""
+        pieces = docker_tar.re_owned(_pieces(tar), self.user.uid, self.user.gid)
+        if isinstance(tar, bytes):
+            # Judge all of it before the engine sees any.
+            pieces = _one(b"".join([piece async for piece in pieces]))
+        await self.api.put_archive(self.container, path, pieces)
+
+    async def overlay(self, source: str, target: str) -> bool:
+        """False: an engine's container takes no mounts while it runs."""
+        return False
+
+    async def get(self, path: str, destination: str) -> None:
+        """Write the tree at `path` inside to the tar file `destination` outside, owned by the invoking user."""
+        fd = os.open(destination, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            async with contextlib.aclosing(self.api.get_archive(self.container, f"{path.rstrip('/')}/.")) as pieces:
+                async for piece in pieces:
+                    await asyncio.to_thread(_write_all, fd, piece)
+        except NoSuchObjectError as missing:
+            raise MachineError(f"there is no {path} in the sandbox", code="sandbox.get") from missing
+        finally:
+            os.close(fd)
+
+    async def usage(self) -> Usage:
+        """What the sandbox used so far."""
+        from runyard.job import Usage as Used
+
+        wall_s = time.monotonic() - self._began
+        return self._counters.usage(wall_s) if self._counters is not None else Used(wall_s=wall_s)
+
+    async def close(self) -> Leftovers:
+        """End everything; bounded in time. A second close is quiet."""
+        if self._left is not None:
+            return self._left
+        self._left = Leftovers()
+        left: list[str] = []
+        for sock, task in self._listeners.items():
+            task.cancel()
+            sock.close()
+        if self._supervisor is not None:
+            self._supervisor.close()
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                left += await self._remove()
+        except TimeoutError:
+            left.append(f"container {self.name}: the engine did not remove it within {CLOSE_S:g} s")
+        for task in self._serving:
+            task.cancel()
+        await self.api.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self._left = Leftovers(tuple(left))
+        return self._left
+
+    async def _remove(self) -> list[str]:
+        left: list[str] = []
+        for running in self._execs:
+            await running.release()
+        try:
+            if self.container:
+                await self.api.remove_container(self.container)
+                await _until_gone(self.api, self.container)
+            left += await docker_images.remove_caches(self.api, self._caches)
+        except EngineError as refused:
+            left.append(f"container {self.name}: {refused.message}")
+        return left
+
+
+def owner_mark() -> str:
+    """This process as a label says it: its pid and start, so that a pid used again is another owner."""
+    from runyard.sandbox.records import started_at
+
+    return f"{os.getpid()}-{started_at(os.getpid()) or 0}"
+
+
+def _has_no_shell(refused: EngineError) -> bool:
+    """Whether the engine could not find our shell in the image."""
+    said = refused.message.lower()
+    return docker_config.SHELL in said and ("no such file" in said or "not found" in said)
+
+
+async def _until_gone(api: EngineApi, container: str) -> None:
+    """An engine that removes a container by itself may answer before it has."""
+    while True:
+        try:
+            await api.container(container)
+        except NoSuchObjectError:
+            return
+        await asyncio.sleep(0.02)
+
+
+async def _serve(take: TakeConnection, connection: socket.socket) -> None:
+    try:
+        await take(connection)
+    finally:
+        connection.close()
+
+
+async def _one(data: bytes) -> AsyncIterator[bytes]:
+    yield data
+
+
+async def _pieces(tar: bytes | str) -> AsyncIterator[bytes]:
+    if isinstance(tar, bytes):
+        yield tar
+        return
+    fd = os.open(tar, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        while piece := await asyncio.to_thread(os.read, fd, 1 << 18):
+            yield piece
+    finally:
+        os.close(fd)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+__all__ = ["DockerSandbox", "DockerSession", "Exit", "owner_mark"]

@@ -1,0 +1,337 @@
+"""Images and folders as an engine has to be given them: references, `host`, `dir:`, `tar:`, and layers over folders.
+
+A reference is used as it is present, else pulled. The machine's own programs (`host`) become a small image of the
+composed root, with `/usr` shown through an overlay that the engine mounts; folders and tar files are imported once and
+named by what they are made of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import msgspec
+
+from runyard.job import InputError, MachineError, Refused
+from runyard.sandbox import docker_tar, records
+from runyard.sandbox.contract import Mount, SandboxRefused
+from runyard.sandbox.docker_api import EngineApi, EngineError, NoSuchObjectError
+from runyard.sandbox.docker_config import Cache
+from runyard.sandbox.docker_wire import RegistryAuth
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+    from runyard.sandbox.contract import Shape
+    from runyard.sandbox.docker_wire import ImageInfo
+    from runyard.sandbox.image import Item
+
+Auth: TypeAlias = RegistryAuth | None
+
+PULL_TRIES: Final = 3
+_LABEL: Final = "LABEL runyard.image=1"
+_FILTERS: Final = Path(__file__).resolve().parent / "filters"
+
+
+async def ensure(
+    api: EngineApi,
+    name: str,
+    *,
+    auth: Auth = None,
+    platform: str = "",
+    pull: str = "missing",
+    told: Callable[[str], None] | None = None,
+) -> ImageInfo:
+    """The image behind a Shape's name, imported or pulled first where need be. Raises MachineError, InputError.
+
+    `pull` is `missing`, `always` or `never`; `told` gets the lines of a pull.
+    """
+    if name == "host":
+        name = await _host_image(api)
+    else:
+        kind, _, path = name.partition(":")
+        if kind in ("dir", "tar") and path:
+            name = await _imported(api, kind, path)
+        elif kind == "oci" and path:
+            because = "an engine takes an OCI layout only from its own tools"
+            raise SandboxRefused(
+                Refused("fresh_file_system", because, "load it into the engine and name it, or use tar:PATH")
+            )
+    present = await api.image(name) if pull != "always" else None
+    if present is None:
+        if pull == "never":
+            raise MachineError(f"the image {name} is not present and may not be pulled", code="sandbox.image")
+        await _pull(api, name, auth, platform, told)
+        present = await api.image(name)
+    if present is None:
+        raise MachineError(f"the engine pulled {name} and does not have it", code="sandbox.image")
+    _judge_platform(name, present, platform)
+    return present
+
+
+def _judge_platform(name: str, image: ImageInfo, platform: str) -> None:
+    wanted = platform.split("/") if platform else []
+    if len(wanted) >= 2 and (image.os, image.architecture) != (wanted[0], wanted[1]):
+        raise MachineError(
+            f"the image {name} is for {image.os}/{image.architecture}, not for {platform}", code="sandbox.platform"
+        )
+
+
+async def _pull(api: EngineApi, name: str, auth: Auth, platform: str, told: Callable[[str], None] | None) -> None:
+    for attempt in range(1, PULL_TRIES + 1):
+        try:
+            async for line in api.pull(name, auth=auth, platform=platform):
+                if told is not None and line.status and not line.id:
+                    told(line.status)
+        except NoSuchObjectError as missing:
+            raise _no_image(name, missing) from missing
+        except EngineError as refused:
+            if attempt == PULL_TRIES or not refused.retryable:
+                raise _no_image(name, refused) from refused
+            if told is not None:
+                told(f"pull of {name} failed ({refused.message}), attempt {attempt} of {PULL_TRIES}")
+            # 1 to 10 s as upstream does, spread by the name so that two jobs don't march in step.
+            await asyncio.sleep(1 + int(hashlib.sha256(f"{name}{attempt}{os.getpid()}".encode()).hexdigest(), 16) % 3)
+        else:
+            return
+
+
+def _no_image(name: str, why: EngineError) -> MachineError:
+    return MachineError(
+        f"the image {name} can't be pulled: {why.message}",
+        code="sandbox.image",
+        remedy="check the name, give credentials, or load the image into the engine",
+        retryable=why.retryable,
+    )
+
+
+async def _imported(api: EngineApi, kind: str, path: str) -> str:
+    """A folder or tar file as an image, named by its content (a tar) or by what a walk over it tells (a folder)."""
+    source = Path(path)
+    digest = await asyncio.to_thread(_digest_of, source, kind)
+    name = f"runyard/{kind}:{digest}"
+    if await api.image(name) is None:
+        pieces = _packed(source) if kind == "dir" else _file(source)
+        await api.import_image(pieces, name, (_LABEL,))
+    return name
+
+
+def _digest_of(source: Path, kind: str) -> str:
+    if not (source.is_dir() if kind == "dir" else source.is_file()):
+        raise InputError(
+            f"the image {kind}:{source} is not a {'folder' if kind == 'dir' else 'tar file'}", path=str(source)
+        )
+    told = hashlib.sha256()
+    if source.is_file():
+        with source.open("rb") as file:
+            while piece := file.read(1 << 20):
+                told.update(piece)
+        return told.hexdigest()[:24]
+    for folder, folders, files in os.walk(source):
+        folders.sort()
+        for name in sorted((*folders, *files)):
+            facts = (Path(folder) / name).lstat()
+            told.update(
+                f"{folder}/{name} {facts.st_mode} {facts.st_uid} {facts.st_size} {facts.st_mtime_ns}\n".encode()
+            )
+    return told.hexdigest()[:24]
+
+
+async def _file(source: Path) -> AsyncIterator[bytes]:
+    with source.open("rb") as file:
+        while piece := await asyncio.to_thread(file.read, 1 << 18):
+            yield piece
+
+
+async def _packed(source: Path) -> AsyncIterator[bytes]:
+    """The folder as tar; its devices stay out."""
+    packer = await asyncio.create_subprocess_exec(
+        "tar",
+        "-C",
+        str(source),
+        "--numeric-owner",
+        "--exclude=./dev/*",
+        "-cf",
+        "-",
+        ".",
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert packer.stdout is not None
+    try:
+        while piece := await packer.stdout.read(1 << 18):
+            yield piece
+    finally:
+        if packer.returncode is None:
+            try:
+                await asyncio.wait_for(packer.wait(), 10)
+            except TimeoutError:
+                packer.kill()
+                await packer.wait()
+
+
+# -- the machine's own programs --
+
+
+async def _host_image(api: EngineApi) -> str:
+    from runyard.sandbox import image as images
+
+    root = Path(images.resolve("host", records.state_folder()).root)
+    name = f"runyard/host:{root.name.removeprefix('host-')}"
+    if await api.image(name) is None:
+        changes = (_LABEL, "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "ENV LANG=C.UTF-8")
+        await api.import_image(_packed(root), name, changes)
+    return name
+
+
+async def lay_caches(
+    api: EngineApi, shape: Shape, sandbox: str, labels: Mapping[str, str]
+) -> tuple[list[Mount], list[Cache]]:
+    """The mounts of a shape for an engine: those shown read-only, and those with a layer as volumes it mounts itself.
+
+    Raises SandboxRefused where this user can't make a layer.
+    """
+    plain = [mount for mount in shape.mounts if not mount.overlay]
+    wanted: list[tuple[str, str, Sequence[Item]]] = [
+        (mount.source, mount.target, ()) for mount in shape.mounts if mount.overlay
+    ]
+    may_layer = os.geteuid() == 0
+    if wanted and not may_layer:
+        because = "a writable layer over a folder of the host needs root with an engine"
+        raise SandboxRefused(Refused("fresh_file_system", because, "run as root, or use --sandbox bubblewrap"))
+    if shape.image == "host":
+        from runyard.sandbox import image as images
+
+        host = images.resolve("host", records.state_folder())
+        plain += [Mount(source=source, target=target) for source, target in host.read_only]
+        for source, target, name in host.over:
+            if may_layer:
+                wanted.append((source, target, tuple(_below(name, host.lay))))
+            else:
+                plain.append(Mount(source=source, target=target))
+    caches = [
+        await _layer(api, f"{sandbox}-{at}", source, (target, items), labels)
+        for at, (source, target, items) in enumerate(wanted)
+    ]
+    return plain, caches
+
+
+def _below(name: str, items: Sequence[Item]) -> list[Item]:
+    """The items of one folder, their paths from that folder on."""
+    found: list[Item] = []
+    for kind, path, mode, value in items:
+        if path.startswith(f"{name}/"):
+            found.append((kind, path.removeprefix(f"{name}/"), mode, value))
+    return found
+
+
+async def _layer(
+    api: EngineApi, volume: str, source: str, target: tuple[str, Sequence[Item]], labels: Mapping[str, str]
+) -> Cache:
+    from runyard.sandbox.enter.opening import lay
+
+    folder = layers_folder() / volume
+    folder.mkdir(mode=0o700, parents=True)
+    for part in ("upper", "work"):
+        (folder / part).mkdir(mode=0o755)
+    lay(str(folder / "upper"), list(target[1]), None)
+    parts = {"lowerdir": source, "upperdir": str(folder / "upper"), "workdir": str(folder / "work")}
+    options = ",".join(f"{name}={_escaped(path)}" for name, path in parts.items())
+    await api.create_volume(volume, labels, {"type": "overlay", "device": "overlay", "o": options})
+    return Cache(volume=volume, target=target[0])
+
+
+def own_layers(caches: Sequence[Cache], uid: int, gid: int) -> None:
+    """Give the roots of the layers to the job's user; before anything runs."""
+    for cache in caches:
+        os.chown(layers_folder() / cache.volume / "upper", uid, gid)
+
+
+def _escaped(path: str) -> str:
+    if "," in path or ":" in path:
+        raise SandboxRefused(
+            Refused("fresh_file_system", f"a layer can't be laid over {path}", "use a path without , and :")
+        )
+    return path.replace("\\", "\\\\")
+
+
+async def remove_caches(api: EngineApi, caches: Sequence[Cache]) -> list[str]:
+    """Remove volumes and their layers; what could not be removed."""
+    left: list[str] = []
+    for cache in caches:
+        try:
+            await api.remove_volume(cache.volume)
+        except EngineError as refused:
+            left.append(f"volume {cache.volume}: {refused.message}")
+            continue
+        await asyncio.to_thread(shutil.rmtree, layers_folder() / cache.volume, ignore_errors=True)
+    return left
+
+
+def layers_folder() -> Path:
+    """Where the writable layers lie while a job runs; on disk, not in memory."""
+    return Path(records.state_folder()) / "layers"
+
+
+def hold_program(machine: str) -> Path:
+    """The waiting program where an engine may run it from: the package's own folder can be on a noexec mount."""
+    target = Path(records.state_folder()) / "programs" / f"hold-{machine}"
+    data = (_FILTERS / f"{machine}.hold").read_bytes()
+    if not target.exists() or target.read_bytes() != data:
+        target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        made = target.with_name(f"{target.name}.{os.getpid()}")
+        made.write_bytes(data)
+        made.chmod(0o755)
+        made.rename(target)
+    return target
+
+
+# -- users --
+
+
+class User(msgspec.Struct, frozen=True):
+    """Who an image's processes are."""
+
+    uid: int
+    gid: int
+
+
+async def find_user(api: EngineApi, container: str, named: str) -> User:
+    """The ids behind an image's user: numbers as they are, names by the image's own files. Raises InputError."""
+    user, _, group = named.partition(":")
+    if user in ("", "0", "root") and group in ("", "0", "root"):
+        return User(0, 0)
+    passwd = {} if user.isdigit() and group.isdigit() else await _table(api, container, "/etc/passwd")
+    by_number = {row[2]: row for row in passwd.values() if len(row) > 3}
+    row = by_number.get(user) if user.isdigit() else passwd.get(user)
+    if row is None and not user.isdigit():
+        raise InputError(f"the image has no user {user}", code="sandbox.user")
+    uid = int(user) if user.isdigit() else int((row or ["", "", "0"])[2])
+    if not group:
+        return User(uid, int(row[3]) if row is not None and len(row) > 3 and row[3].isdigit() else 0)
+    if group.isdigit():
+        return User(uid, int(group))
+    groups = await _table(api, container, "/etc/group")
+    if group not in groups:
+        raise InputError(f"the image has no group {group}", code="sandbox.user")
+    return User(uid, int(groups[group][2]))
+
+
+async def _table(api: EngineApi, container: str, path: str) -> dict[str, list[str]]:
+    from runyard.sandbox.contract import FileOut
+    from runyard.sandbox.docker_exec import read_files
+
+    back = (await read_files(api, container, [FileOut(path, 1 << 20)]))[path]
+    rows = (line.split(":") for line in back.data.decode("utf-8", "replace").splitlines())
+    return {row[0]: row for row in rows if len(row) >= 3}
+
+
+def empty_folders(paths: Sequence[str], user: User) -> bytes:
+    """The tar of a job's folders. Raises InputError for a path that is none."""
+    for path in paths:
+        if not path.startswith("/") or ".." in path.split("/") or "\0" in path:
+            raise InputError(f"not an absolute path: {path}", code="sandbox.shape")
+    return docker_tar.folders(paths, user.uid, user.gid)
