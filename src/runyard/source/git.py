@@ -1,0 +1,298 @@
+"""Facts of a local git repository, through the git binary: one parser of hostile data less.
+
+Every call has a deadline, no terminal, no prompt, no pager and no locks it could leave behind. Nothing here writes into
+the repository.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from runyard.job import InputError, MachineError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DEADLINE_S: Final = 20.0
+TREE_DEADLINE_S: Final = 120.0
+"""For what reads the whole working tree."""
+
+NO_COMMIT: Final = "0" * 40
+_QUIET: Final = {
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_PAGER": "cat",
+    "LC_ALL": "C.UTF-8",
+}
+_FROM_OUTSIDE: Final = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX")
+_SETTINGS: Final = ("-c", "core.fsmonitor=false", "-c", "core.quotePath=false", "-c", "gc.auto=0")
+_REMOTE = re.compile(r"(?:[a-z+]+://(?:[^/@]*@)?[^/]+/|[^/:]+:)(?P<path>[^:]+?)(?:\.git)?/?\Z", re.IGNORECASE)
+_SERVER = re.compile(r"(?:(?P<scheme>https?)://(?:[^/@]*@)?|[a-z+]+://(?:[^/@]*@)?|(?:[^/@:]*@)?)(?P<host>[^/:@]+)")
+
+
+class GitFailedError(Exception):
+    """git ended with another code than 0; `message` is what it said."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+
+
+class Commit(msgspec.Struct, frozen=True, kw_only=True):
+    """One commit as payloads show it; times are ISO 8601 with offset."""
+
+    sha: str
+    tree: str
+    parents: tuple[str, ...]
+    author_name: str
+    author_email: str
+    authored: str
+    committer_name: str
+    committer_email: str
+    committed: str
+    message: str
+
+
+class GitFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run needs to know of a repository. `ref` is full (`refs/heads/main`); `commit` None before the first one.
+
+    `git_dir` is absolute and shared by all work trees (`--git-common-dir`). `remote_url` is "" without a remote.
+    """
+
+    root: str
+    git_dir: str
+    ref: str
+    commit: Commit | None
+    remote_url: str = ""
+    default_branch: str = ""
+    actor: str = ""
+
+    @property
+    def sha(self) -> str:
+        """The commit's id; forty zeros before the first commit."""
+        return self.commit.sha if self.commit is not None else NO_COMMIT
+
+    @property
+    def repository(self) -> str:
+        """`owner/name`, from the remote, else `local/` and the folder's name."""
+        return repository_of(self.remote_url) or f"local/{_safe_name(Path(self.root).name)}"
+
+
+class Git:
+    """Runs git in one folder."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def run(
+        self,
+        *arguments: str,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes | None = None,
+        deadline_s: float = DEADLINE_S,
+    ) -> bytes:
+        """Standard output of one git command.
+
+        Raises GitFailedError for a code other than 0, MachineError where git is missing or takes longer than the
+        deadline. Safe to repeat as far as the command is.
+        """
+        environment = {name: value for name, value in os.environ.items() if name not in _FROM_OUTSIDE}
+        environment |= _QUIET | dict(env or {})
+        try:
+            done = subprocess.run(
+                ["git", *_SETTINGS, *arguments],
+                cwd=self.folder,
+                env=environment,
+                input=stdin,
+                stdin=subprocess.DEVNULL if stdin is None else None,
+                capture_output=True,
+                timeout=deadline_s,
+                check=False,
+            )
+        except FileNotFoundError as error:
+            if not Path(self.folder).is_dir():
+                raise InputError(f"there is no folder {self.folder}", code="source.no_folder") from error
+            raise MachineError(
+                "git is not on this machine", code="git.missing", remedy="apt-get install git"
+            ) from error
+        except subprocess.TimeoutExpired as error:
+            raise MachineError(
+                f"git {arguments[0]} took longer than {deadline_s:g} s in {self.folder}",
+                code="git.deadline",
+                retryable=True,
+            ) from error
+        if done.returncode:
+            said = done.stderr.decode(errors="replace").strip()
+            raise GitFailedError(said or f"git {arguments[0]} ended with {done.returncode}", done.returncode)
+        return done.stdout
+
+    def text(self, *arguments: str) -> str:
+        """The same as text without the line end."""
+        return self.run(*arguments).decode(errors="surrogateescape").removesuffix("\n")
+
+    def maybe(self, *arguments: str) -> str | None:
+        """The same, None where git says no."""
+        try:
+            return self.text(*arguments)
+        except GitFailedError:
+            return None
+
+
+def find_repository(folder: str) -> tuple[str, str, bool]:
+    """Root and git folder of the repository that `folder` is in, and whether it has a commit.
+
+    Raises InputError where there is none, MachineError where git refuses it (another owner).
+    """
+    git = Git(folder)
+    try:
+        lines = git.text("rev-parse", "--show-toplevel", "--git-common-dir", "--verify", "-q", "HEAD").split("\n")
+    except GitFailedError as failed:
+        if not failed.message or failed.code == 1:
+            lines = [git.text("rev-parse", "--show-toplevel"), git.text("rev-parse", "--git-common-dir")]
+        elif "dubious ownership" in failed.message:
+            remedy = f"git config --global --add safe.directory {folder}"
+            raise MachineError(
+                f"git does not trust the repository at {folder}: it belongs to another user",
+                code="git.ownership",
+                remedy=remedy,
+            ) from failed
+        else:
+            raise InputError(
+                f"{folder} is in no git repository",
+                code="source.no_repository",
+                remedy="Run it inside a repository, or make one: git init",
+            ) from failed
+    return lines[0], str(Path(folder, lines[1]).resolve()), len(lines) > 2
+
+
+def read_facts(folder: str, *, ref: str | None = None) -> GitFacts:
+    """All facts about the repository that `folder` is in, at HEAD or at `ref` (a branch, a tag, what git resolves).
+
+    Raises InputError for a folder without repository or an unknown ref.
+    """
+    root, git_dir, has_commit = find_repository(folder)
+    git = Git(root)
+    settings = _settings(git)
+    commit, full = None, "refs/heads/main"
+    if ref is not None:
+        commit, full = _at_ref(git, ref)
+    else:
+        full = git.maybe("symbolic-ref", "-q", "HEAD") or ""
+        if has_commit:
+            commit = read_commit(git, "HEAD")
+        if not full:
+            full = _name_detached(git)
+    remote = settings.get("remote.origin.url") or next(
+        (value for key, value in settings.items() if key.startswith("remote.") and key.endswith(".url")), ""
+    )
+    return GitFacts(
+        root=root,
+        git_dir=git_dir,
+        ref=full,
+        commit=commit,
+        remote_url=remote,
+        default_branch=_default_branch(git, full),
+        actor=settings.get("github.user") or _user(),
+    )
+
+
+def _settings(git: Git) -> dict[str, str]:
+    found = git.maybe("config", "-z", "--get-regexp", r"^(remote\..*\.url|github\.user)$") or ""
+    pairs = (entry.partition("\n") for entry in found.split("\0") if entry)
+    settings: dict[str, str] = {}
+    for key, _, value in pairs:
+        settings.setdefault(key, value)
+    return settings
+
+
+def _user() -> str:
+    try:
+        import pwd
+
+        return pwd.getpwuid(os.getuid()).pw_name
+    except (ImportError, KeyError):
+        return "runyard"
+
+
+def _at_ref(git: Git, ref: str) -> tuple[Commit, str]:
+    sha = git.maybe("rev-parse", "--verify", "-q", "--end-of-options", f"{ref}^{{commit}}")
+    if not sha:
+        names = (git.maybe("for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/tags") or "").split("\n")
+        import difflib
+
+        near = difflib.get_close_matches(ref, [name for name in names if name], n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise InputError(f"there is no commit {ref!r} in this repository{hint}", code="source.unknown_ref")
+    full = git.maybe("rev-parse", "--symbolic-full-name", "--end-of-options", ref)
+    name = (full or "").split("\n")[-1]
+    if not name.startswith(("refs/heads/", "refs/tags/")):
+        name = git.maybe("symbolic-ref", "-q", "HEAD") or _name_detached(git)
+    return read_commit(git, sha), name
+
+
+def _name_detached(git: Git) -> str:
+    """A detached HEAD: a tag at the commit, else a branch at it, else `main`."""
+    for kind in ("refs/tags", "refs/heads"):
+        found = git.maybe("for-each-ref", "--points-at", "HEAD", "--count=1", "--format=%(refname)", kind)
+        if found:
+            return found
+    return "refs/heads/main"
+
+
+def _default_branch(git: Git, ref: str) -> str:
+    head = git.maybe("symbolic-ref", "-q", "refs/remotes/origin/HEAD")
+    if head:
+        return head.removeprefix("refs/remotes/origin/")
+    found = (
+        git.maybe("for-each-ref", "--format=%(refname:short)", "refs/heads/main", "refs/heads/master") or ""
+    ).split("\n")
+    return found[0] or ref.removeprefix("refs/heads/") or "main"
+
+
+_FIELDS: Final = "%H%x00%T%x00%P%x00%an%x00%ae%x00%aI%x00%cn%x00%ce%x00%cI%x00%B"
+
+
+def read_commit(git: Git, name: str) -> Commit:
+    """One commit. Raises GitFailedError where there is none of that name."""
+    shown = git.run("log", "-1", "--no-show-signature", f"--format={_FIELDS}", "--end-of-options", name, "--")
+    fields = shown.decode(errors="replace").removesuffix("\n").split("\0")
+    return Commit(
+        sha=fields[0],
+        tree=fields[1],
+        parents=tuple(fields[2].split()),
+        author_name=fields[3],
+        author_email=fields[4],
+        authored=fields[5],
+        committer_name=fields[6],
+        committer_email=fields[7],
+        committed=fields[8],
+        message=fields[9].rstrip("\n"),
+    )
+
+
+def repository_of(url: str) -> str:
+    """`owner/name` of a remote's address (with or without scheme), "" where it has none."""
+    match = _REMOTE.match(url)
+    if match is None:
+        return ""
+    parts = [part for part in match.group("path").split("/") if part]
+    return f"{_safe_name(parts[-2])}/{_safe_name(parts[-1])}" if len(parts) > 1 else ""
+
+
+def server_of(url: str) -> str:
+    """The web address of the server a remote's address names; github.com where it names none."""
+    match = _SERVER.match(url)
+    if match is None or "." not in match.group("host"):
+        return "https://github.com"
+    return f"{match.group('scheme') or 'https'}://{match.group('host')}"
+
+
+def _safe_name(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "-", name) or "repository"
