@@ -7,6 +7,8 @@ that takes too long is stopped and its matcher removed with a warning.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
@@ -17,6 +19,8 @@ from runyard.job import Annotation, AnnotationLevel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from ahocorasick_rs import BytesAhoCorasick
 
 MATCH_TIMEOUT_S = 1.0
 """One pattern on one line; `GITHUB_ACTIONS_RUNNER_ISSUE_MATCHER_TIMEOUT` sets another (`parse_timespan`)."""
@@ -145,17 +149,24 @@ class _Matcher:
 
 
 def _caught(pattern: _Pattern, line: bytes, text: str, timeout_s: float) -> Captures | None:
-    for clause in pattern.regex.clauses:
-        for needed in clause:
-            if needed in line:
-                break
-        else:
-            return None
+    if not _holds(pattern, line):
+        return None
     found = pattern.regex.search(text, timeout=timeout_s)
     if found is None:
         return None
     order = pattern.regex.order
     return {name: found[order[number]] for name, number in pattern.groups.items() if found[order[number]] is not None}
+
+
+def _holds(pattern: _Pattern, line: bytes) -> bool:
+    """Whether the line holds what the pattern can't match without."""
+    for clause in pattern.regex.clauses:
+        for needed in clause:
+            if needed in line:
+                break
+        else:
+            return False
+    return True
 
 
 def read_config(config: bytes) -> tuple[_Matcher, ...]:
@@ -216,7 +227,7 @@ class Matchers:
     `strip_ansi` takes colour codes away before matching, which GitHub doesn't do (C24).
 
     Lines that can't complete a match are passed over. A line is looked at when it, or one as near as the longest
-    matcher is long, holds the key of a matcher: every line of a chain is near the chain's key, so what is found and
+    matcher is long, holds the key of a matcher: every line of a chain is near that one, so what is found and
     what is reset are the same as if each line had been looked at.
     """
 
@@ -224,7 +235,7 @@ class Matchers:
         self._timeout_s = timeout_s
         self._strip_ansi = strip_ansi
         self._matchers: list[_Matcher] = []
-        self._keys: tuple[bytes, ...] = ()
+        self._finder: BytesAhoCorasick | None = None
         self._look_at_all = False
         # How many lines before and after a key may belong to its chain.
         self._reach = 0
@@ -260,17 +271,71 @@ class Matchers:
         if not self._matchers:
             yield data
             return
-        if not self._worth_a_look(data):
+        every_line = self._look_at_all or (self._strip_ansi and b"\x1b" in data)
+        hits = [] if every_line else self._hits(data)
+        if every_line or hits or self._look_at_next or (self._seen and self._looping()):
+            lines = data.splitlines(keepends=True)
+            yield from self._scan_lines(lines, [True] * len(lines) if every_line else self._near(lines, hits))
+        else:
             self._seen = False
             self._remember(_last_lines(data, self._reach))
             yield data
-            return
-        lines = data.splitlines(keepends=True)
+
+    def _hits(self, data: bytes) -> list[int]:
+        """Where lines begin (of those that LF ends) that may complete a chain."""
+        if self._finder is None:
+            from ahocorasick_rs import BytesAhoCorasick, MatchKind
+
+            texts = {text for matcher in self._matchers for text in matcher.key}
+            # A few texts of this kind are searched for side by side, at several gigabytes a second.
+            self._finder = BytesAhoCorasick(sorted(texts), matchkind=MatchKind.LeftmostFirst)
+        hits: list[int] = []
+        end = 0
+        for _, at, _ in self._finder.find_matches_as_indexes(data):
+            if at < end:
+                continue
+            begin = data.rfind(b"\n", end, at) + 1 or end
+            end = data.find(b"\n", at) + 1 or len(data)
+            line = data[begin:end]
+            if any(self._may_match(matcher.patterns[matcher.key_index], line) for matcher in self._matchers):
+                hits.append(begin)
+        return hits
+
+    def _may_match(self, pattern: _Pattern, line: bytes) -> bool:
+        if not _holds(pattern, line):
+            return False
+        try:
+            return any(
+                pattern.regex.search(part.decode("utf-8", "replace"), timeout=self._timeout_s)
+                for part in line.splitlines()
+            )
+        except TimeoutError:
+            return True
+
+    def _near(self, lines: list[bytes], hits: list[int]) -> list[bool]:
+        """Which lines to look at: those near a hit, and what the block before has left to do."""
+        count, reach = len(lines), self._reach
+        chosen = [False] * count
+        chosen[: self._look_at_next] = [True] * min(self._look_at_next, count)
+        self._look_at_next = max(0, self._look_at_next - count)
+        if hits:
+            begins = list(accumulate(map(len, lines), initial=0))
+            for hit in hits:
+                index = bisect_left(begins, hit)
+                # A line that LF ends may be several that CR ends.
+                last = bisect_left(begins, begins[index] + 1)
+                while last < count and not lines[last - 1].endswith(b"\n"):
+                    last += 1
+                for near in range(max(0, index - reach), min(count, last + reach)):
+                    chosen[near] = True
+                self._look_at_next = max(self._look_at_next, last + reach - count)
+        return chosen
+
+    def _scan_lines(self, lines: list[bytes], looked_at: list[bool]) -> Iterator[Found]:
         plain: list[bytes] = []
         previous = -1
-        looked_at = self._chosen(lines, data)
         for index, line in enumerate(lines):
-            if not (looked_at[index] or (index == previous + 1 and self._looping())):
+            if not (looked_at[index] or (index == previous + 1 and self._seen and self._looping())):
                 plain.append(line)
                 continue
             if index != previous + 1:
@@ -279,43 +344,19 @@ class Matchers:
             elif not self._seen:
                 self._catch_up()
             previous = index
+            shown = True
             for result in self._look(line):
                 if plain:
                     yield b"".join(plain)
                     plain = []
                 yield result
-                line = b"" if isinstance(result, Issue) else line  # noqa: PLW2901 - an issue stands for its line
-            if line:
+                shown = not isinstance(result, Issue)
+            if shown:
                 plain.append(line)
         self._seen = previous == len(lines) - 1
         self._remember(lines)
         if plain:
             yield b"".join(plain)
-
-    def _worth_a_look(self, data: bytes) -> bool:
-        if self._look_at_all or self._look_at_next or (self._seen and self._looping()):
-            return True
-        if self._strip_ansi and b"\x1b" in data:
-            return True
-        return any(key in data for key in self._keys)
-
-    def _chosen(self, lines: list[bytes], data: bytes) -> list[bool]:
-        """Which lines to look at."""
-        count = len(lines)
-        if self._look_at_all or (self._strip_ansi and b"\x1b" in data):
-            return [True] * count
-        chosen = [False] * count
-        chosen[: self._look_at_next] = [True] * min(self._look_at_next, count)
-        self._look_at_next = max(0, self._look_at_next - count)
-        reach = self._reach
-        for key in self._keys:
-            if key not in data:
-                continue
-            for index in [index for index, line in enumerate(lines) if key in line]:
-                for near in range(max(0, index - reach), min(count, index + reach + 1)):
-                    chosen[near] = True
-                self._look_at_next = max(self._look_at_next, index + reach + 1 - count)
-        return chosen
 
     def _look(self, line: bytes) -> list[Issue | Removed]:
         text = line.rstrip(b"\r\n").decode("utf-8", "replace")
@@ -374,7 +415,7 @@ class Matchers:
         kept = [matcher for matcher in self._matchers if matcher.owner.lower() != owner.lower()]
         there = len(kept) < len(self._matchers)
         self._matchers = [new, *kept] if new is not None else kept
-        self._keys = tuple(dict.fromkeys(key for matcher in self._matchers for key in matcher.key))
+        self._finder = None
         self._look_at_all = any(not matcher.key for matcher in self._matchers)
         self._reach = max((len(matcher.patterns) for matcher in self._matchers), default=1) - 1
         # The lines so far are not the new matcher's; what the others made of them is kept by looking on without a gap.
