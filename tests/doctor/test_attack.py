@@ -1,0 +1,89 @@
+"""The attack on real sandboxes: all promises hold, and one that is taken away is named."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import msgspec
+import pytest
+
+from runyard.job import MachineError
+from runyard.sandbox import bubblewrap
+from runyard.sandbox.attack import Report, attack
+from runyard.sandbox.attack.outside import probe_bytes
+from runyard.sandbox.contract import Mount, Session, Shape
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.timeout(100)
+
+ALLOW_ALL = struct.pack("HBBI", 6, 0, 0, 0x7FFF0000)
+
+
+def attacked(sandbox: bubblewrap.BubblewrapSandbox) -> Report:
+    async def bounded() -> Report:
+        with anyio.fail_after(90):
+            return await attack(sandbox, "host")
+
+    return anyio.run(bounded)
+
+
+def need(tmp: Path) -> None:
+    if probe_bytes() is None:
+        pytest.skip("no probe for this architecture")
+
+    async def opens() -> None:
+        with anyio.fail_after(20):
+            await (await bubblewrap.BubblewrapSandbox(str(tmp)).prepare(Shape())).close()
+
+    try:
+        anyio.run(opens)
+    except MachineError as err:
+        pytest.skip(f"bubblewrap does not open here: {err}")
+
+
+def test_every_promise_of_bubblewrap_holds_and_each_is_tried(tmp_path: Path) -> None:
+    need(tmp_path)
+    sandbox = bubblewrap.BubblewrapSandbox(str(tmp_path))
+    report = attacked(sandbox)
+    assert report.gave_way() == ()
+    held = {each.promise for each in report.findings if each.verdict == "held"}
+    attackable = {
+        *("fresh_file_system", "no_capabilities", "no_new_privileges", "seccomp", "memory_limit", "cpu_limit"),
+        *("pids_limit", "disk_limit", "time_limit", "no_engine_socket", "no_devices", "no_host_mounts", "no_host_pids"),
+        *("not_host_root", "egress_none", "egress_proxy", "command_files"),
+    }
+    assert attackable - set(sandbox.capabilities.refused) <= held
+
+
+class WithHostMount(bubblewrap.BubblewrapSandbox):
+    """Takes one promise away: the machine's temporary folder is visible."""
+
+    async def prepare(self, shape: Shape) -> Session:
+        mount = Mount(source="/var/tmp", target="/var/tmp")
+        return await super().prepare(msgspec.structs.replace(shape, mounts=(*shape.mounts, mount)))
+
+
+def test_a_host_mount_is_found(tmp_path: Path) -> None:
+    need(tmp_path)
+    report = attacked(WithHostMount(str(tmp_path)))
+    assert {each.promise for each in report.gave_way()} == {"no_host_mounts"}
+    assert any(each.attempt.startswith("read /var/tmp/") for each in report.gave_way())
+
+
+class WithoutFilter(bubblewrap.BubblewrapSession):
+    """Takes one promise away: a filter that allows everything."""
+
+    def _plan(self) -> dict[str, Any]:
+        return {**super()._plan(), "seccomp": ALLOW_ALL}
+
+
+def test_a_missing_filter_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    need(tmp_path)
+    monkeypatch.setattr(bubblewrap, "BubblewrapSession", WithoutFilter)
+    report = attacked(bubblewrap.BubblewrapSandbox(str(tmp_path)))
+    assert {each.promise for each in report.gave_way()} == {"seccomp"}
+    assert "read the keyring" in {each.attempt for each in report.gave_way()}
