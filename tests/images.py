@@ -58,6 +58,11 @@ def busybox_image(user: str = "", extra: tuple[str, ...] = ()) -> str:
     return asyncio.run(_ensured("busybox", _busybox_tar(), user, extra))
 
 
+def bash_image() -> str:
+    """The busybox root with this machine's bash and GNU date beside it; `/bin/sh` is still the busybox."""
+    return asyncio.run(_ensured("bash", _busybox_tar(with_bash=True), "", ()))
+
+
 def shell_less_image() -> str:
     """An image whose only program is `/tool`, a busybox that is not called by any shell's name."""
     return asyncio.run(_ensured("tool", _tool_tar(), "", ('ENTRYPOINT ["/tool"]',)))
@@ -129,7 +134,7 @@ def _busybox() -> bytes:
     return Path(BUSYBOX).read_bytes()
 
 
-def _busybox_tar() -> bytes:
+def _busybox_tar(*, with_bash: bool = False) -> bytes:
     program = _busybox()
     listed = subprocess.run([BUSYBOX, "--list"], capture_output=True, text=True, check=True, timeout=10).stdout
     packed = io.BytesIO()
@@ -138,7 +143,18 @@ def _busybox_tar() -> bytes:
         _member(tar, "bin/busybox", data=program)
         for applet in sorted(set(listed.split()) - {"busybox"}):
             _member(tar, f"bin/{applet}", kind=tarfile.SYMTYPE, link="busybox")
+        if with_bash:
+            _with_libraries(tar, "/bin/bash", "/bin/bash")
+            _with_libraries(tar, "/bin/date", "/usr/local/bin/date")
     return packed.getvalue()
+
+
+def _with_libraries(tar: tarfile.TarFile, program: str, target: str) -> None:
+    """A program of this machine at `target`, and what it is linked with at the paths where it expects it."""
+    listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True, timeout=10).stdout
+    needed = [word for word in listed.split() if word.startswith("/")]
+    for path, place in ((program, target), *((path, path) for path in needed)):
+        _member(tar, place.lstrip("/"), data=Path(path).read_bytes())
 
 
 def _tool_tar() -> bytes:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from runyard.job import MachineError, Refused
-from runyard.sandbox import docker_config, docker_exec, docker_images, docker_tar, sh, sh_frame
+from runyard.sandbox import docker_config, docker_exec, docker_images, docker_tar, records, sh, sh_frame
 from runyard.sandbox.contract import Capabilities, Exit, Leftovers, SandboxRefused, StepCommand
 from runyard.sandbox.docker_api import EngineApi, EngineError, NoSuchObjectError, ask_now, default_socket
 from runyard.sandbox.docker_counters import Counters
@@ -51,8 +51,11 @@ _PIDS_SPARE: Final = 16
 class DockerSandbox:
     """An engine on this machine. Raises MachineError when none answers."""
 
-    def __init__(self, kind: Literal["docker", "podman"] = "docker", socket_path: str | None = None) -> None:
+    def __init__(
+        self, kind: Literal["docker", "podman"] = "docker", socket_path: str | None = None, *, state: str | None = None
+    ) -> None:
         self.kind = kind
+        self.state = state or records.state_folder()
         self.socket_path = socket_path or default_socket(kind)
         self.version = ask_now(self.socket_path, "/version", EngineVersion)
         self.info = ask_now(self.socket_path, "/info", EngineInfo)
@@ -160,7 +163,9 @@ class DockerSession:
     async def open(self, auth: docker_images.Auth) -> None:
         """Make the container and wait for its supervisor."""
         self.api.open()
-        self.image = await docker_images.ensure(self.api, self.shape.image, auth=auth, platform=self.wishes.platform)
+        self.image = await docker_images.ensure(
+            self.api, self.shape.image, self._sandbox.state, auth=auth, platform=self.wishes.platform
+        )
         machine = docker_config.machine_of(self.image.architecture)
         self.folder.mkdir(mode=0o755)
         self._supervisor = sh.ShSupervisor(
@@ -186,7 +191,9 @@ class DockerSession:
 
     async def _run_container(self, argv: list[str], machine: str) -> None:
         assert self.image is not None
-        plain, self._caches = await docker_images.lay_caches(self.api, self.shape, self.name, self.labels)
+        plain, self._caches = await docker_images.lay_caches(
+            self.api, self.shape, self._sandbox.state, self.name, self.labels
+        )
         shape = msgspec.structs.replace(self.shape, mounts=tuple(plain))
         body = docker_config.container_body(
             shape,
@@ -219,7 +226,7 @@ class DockerSession:
             self._supervisor.close()
             self._supervisor = None
         (self.folder / "frames").mkdir(mode=0o755)
-        self._hold = str(docker_images.hold_program(machine))
+        self._hold = str(docker_images.hold_program(self._sandbox.state, machine))
         self.capabilities = msgspec.structs.replace(self.capabilities, supervisor="exec")
         # The engine's archive can't see memory-backed folders, and files travel through it here.
         self.shape = msgspec.structs.replace(
@@ -232,7 +239,7 @@ class DockerSession:
         self.user = await docker_images.find_user(self.api, self.container, self._named_user())
         wanted = tuple(dict.fromkeys((self.shape.home, *self.shape.directories)))
         await self.api.put_archive(self.container, "/", _one(docker_images.empty_folders(wanted, self.user)))
-        docker_images.own_layers(self._caches, self.user.uid, self.user.gid)
+        docker_images.own_layers(self._sandbox.state, self._caches, self.user)
 
     def _named_user(self) -> str:
         assert self.image is not None
@@ -323,9 +330,14 @@ class DockerSession:
             return refused
         assert self.image is not None
         started_with = {"PATH", "HOME", "HOSTNAME", "TERM", "container", *docker_config.image_variables(self.image)}
-        process = await self.api.create_exec(
-            self.container, docker_exec.exec_body(command, sorted(started_with), self.wishes.user)
-        )
+        argv = command.argv
+        if command.terminal is not None and self._supervisor is not None:
+            # The engine sets a terminal's size only after the process began, so a shell sets it before.
+            rows, columns = command.terminal
+            sized = f'stty rows {rows} cols {columns} 2>/dev/null; exec "$@"'
+            argv = (docker_config.SHELL, "-c", sized, docker_config.SHELL, *argv)
+        body = docker_exec.exec_body(command, argv, sorted(started_with), self.wishes.user)
+        process = await self.api.create_exec(self.container, body)
         before = self._counters.before() if self._counters else None
         stream = await self.api.start_exec(process, tty=command.terminal is not None)
         running = docker_exec.ExecRunning(
@@ -435,7 +447,7 @@ class DockerSession:
             if self.container:
                 await self.api.remove_container(self.container)
                 await _until_gone(self.api, self.container)
-            left += await docker_images.remove_caches(self.api, self._caches)
+            left += await docker_images.remove_caches(self.api, self._sandbox.state, self._caches)
         except EngineError as refused:
             left.append(f"container {self.name}: {refused.message}")
         return left
@@ -443,9 +455,7 @@ class DockerSession:
 
 def owner_mark() -> str:
     """This process as a label says it: its pid and start, so that a pid used again is another owner."""
-    from runyard.sandbox.records import started_at
-
-    return f"{os.getpid()}-{started_at(os.getpid()) or 0}"
+    return f"{os.getpid()}-{records.started_at(os.getpid()) or 0}"
 
 
 def _has_no_shell(refused: EngineError) -> bool:

@@ -30,7 +30,9 @@ _REFUSED: Final = "exec failed"
 _POLL_S: Final = (0.002, 0.05)
 
 
-def exec_body(command: StepCommand, started_with: Iterable[str], user: str | None = None) -> dict[str, Any]:
+def exec_body(
+    command: StepCommand, argv: Iterable[str], started_with: Iterable[str], user: str | None = None
+) -> dict[str, Any]:
     """The engine's words for a step. A name without `=` takes a variable of the container away."""
     gone = [name for name in started_with if name not in command.env]
     body: dict[str, Any] = {
@@ -38,7 +40,7 @@ def exec_body(command: StepCommand, started_with: Iterable[str], user: str | Non
         "AttachStdout": True,
         "AttachStderr": True,
         "Tty": command.terminal is not None,
-        "Cmd": list(command.argv),
+        "Cmd": list(argv),
         "WorkingDir": command.cwd,
         "Env": [*(f"{name}={value}" for name, value in command.env.items()), *gone],
         "Privileged": False,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import msgspec
 
 from runyard.job import InputError, MachineError, Refused
-from runyard.sandbox import docker_tar, records
+from runyard.sandbox import docker_tar
 from runyard.sandbox.contract import Mount, SandboxRefused
 from runyard.sandbox.docker_api import EngineApi, EngineError, NoSuchObjectError
 from runyard.sandbox.docker_config import Cache
@@ -40,6 +40,7 @@ _FILTERS: Final = Path(__file__).resolve().parent / "filters"
 async def ensure(
     api: EngineApi,
     name: str,
+    state: str,
     *,
     auth: Auth = None,
     platform: str = "",
@@ -51,7 +52,7 @@ async def ensure(
     `pull` is `missing`, `always` or `never`; `told` gets the lines of a pull.
     """
     if name == "host":
-        name = await _host_image(api)
+        name = await _host_image(api, state)
     else:
         kind, _, path = name.partition(":")
         if kind in ("dir", "tar") and path:
@@ -176,10 +177,10 @@ async def _packed(source: Path) -> AsyncIterator[bytes]:
 # -- the machine's own programs --
 
 
-async def _host_image(api: EngineApi) -> str:
+async def _host_image(api: EngineApi, state: str) -> str:
     from runyard.sandbox import image as images
 
-    root = Path(images.resolve("host", records.state_folder()).root)
+    root = Path(images.resolve("host", state).root)
     name = f"runyard/host:{root.name.removeprefix('host-')}"
     if await api.image(name) is None:
         changes = (_LABEL, "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "ENV LANG=C.UTF-8")
@@ -188,7 +189,7 @@ async def _host_image(api: EngineApi) -> str:
 
 
 async def lay_caches(
-    api: EngineApi, shape: Shape, sandbox: str, labels: Mapping[str, str]
+    api: EngineApi, shape: Shape, state: str, sandbox: str, labels: Mapping[str, str]
 ) -> tuple[list[Mount], list[Cache]]:
     """The mounts of a shape for an engine: those shown read-only, and those with a layer as volumes it mounts itself.
 
@@ -205,7 +206,7 @@ async def lay_caches(
     if shape.image == "host":
         from runyard.sandbox import image as images
 
-        host = images.resolve("host", records.state_folder())
+        host = images.resolve("host", state)
         plain += [Mount(source=source, target=target) for source, target in host.read_only]
         for source, target, name in host.over:
             if may_layer:
@@ -213,7 +214,7 @@ async def lay_caches(
             else:
                 plain.append(Mount(source=source, target=target))
     caches = [
-        await _layer(api, f"{sandbox}-{at}", source, (target, items), labels)
+        await _layer(api, layers_folder(state) / f"{sandbox}-{at}", source, (target, items), labels)
         for at, (source, target, items) in enumerate(wanted)
     ]
     return plain, caches
@@ -229,25 +230,23 @@ def _below(name: str, items: Sequence[Item]) -> list[Item]:
 
 
 async def _layer(
-    api: EngineApi, volume: str, source: str, target: tuple[str, Sequence[Item]], labels: Mapping[str, str]
+    api: EngineApi, folder: Path, source: str, target: tuple[str, Sequence[Item]], labels: Mapping[str, str]
 ) -> Cache:
     from runyard.sandbox.enter.opening import lay
 
-    folder = layers_folder() / volume
-    folder.mkdir(mode=0o700, parents=True)
-    for part in ("upper", "work"):
-        (folder / part).mkdir(mode=0o755)
-    lay(str(folder / "upper"), list(target[1]), None)
+    for part in ("", "upper", "work"):
+        os.makedirs(f"{folder}/{part}", mode=0o755, exist_ok=True)  # noqa: PTH103 - three calls of microseconds
+    lay(f"{folder}/upper", list(target[1]), None)
     parts = {"lowerdir": source, "upperdir": str(folder / "upper"), "workdir": str(folder / "work")}
     options = ",".join(f"{name}={_escaped(path)}" for name, path in parts.items())
-    await api.create_volume(volume, labels, {"type": "overlay", "device": "overlay", "o": options})
-    return Cache(volume=volume, target=target[0])
+    await api.create_volume(folder.name, labels, {"type": "overlay", "device": "overlay", "o": options})
+    return Cache(volume=folder.name, target=target[0])
 
 
-def own_layers(caches: Sequence[Cache], uid: int, gid: int) -> None:
+def own_layers(state: str, caches: Sequence[Cache], user: User) -> None:
     """Give the roots of the layers to the job's user; before anything runs."""
     for cache in caches:
-        os.chown(layers_folder() / cache.volume / "upper", uid, gid)
+        os.chown(layers_folder(state) / cache.volume / "upper", user.uid, user.gid)
 
 
 def _escaped(path: str) -> str:
@@ -258,7 +257,7 @@ def _escaped(path: str) -> str:
     return path.replace("\\", "\\\\")
 
 
-async def remove_caches(api: EngineApi, caches: Sequence[Cache]) -> list[str]:
+async def remove_caches(api: EngineApi, state: str, caches: Sequence[Cache]) -> list[str]:
     """Remove volumes and their layers; what could not be removed."""
     left: list[str] = []
     for cache in caches:
@@ -267,18 +266,18 @@ async def remove_caches(api: EngineApi, caches: Sequence[Cache]) -> list[str]:
         except EngineError as refused:
             left.append(f"volume {cache.volume}: {refused.message}")
             continue
-        await asyncio.to_thread(shutil.rmtree, layers_folder() / cache.volume, ignore_errors=True)
+        await asyncio.to_thread(shutil.rmtree, layers_folder(state) / cache.volume, ignore_errors=True)
     return left
 
 
-def layers_folder() -> Path:
+def layers_folder(state: str) -> Path:
     """Where the writable layers lie while a job runs; on disk, not in memory."""
-    return Path(records.state_folder()) / "layers"
+    return Path(state) / "layers"
 
 
-def hold_program(machine: str) -> Path:
+def hold_program(state: str, machine: str) -> Path:
     """The waiting program where an engine may run it from: the package's own folder can be on a noexec mount."""
-    target = Path(records.state_folder()) / "programs" / f"hold-{machine}"
+    target = Path(state) / "programs" / f"hold-{machine}"
     data = (_FILTERS / f"{machine}.hold").read_bytes()
     if not target.exists() or target.read_bytes() != data:
         target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
