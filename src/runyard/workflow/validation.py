@@ -201,7 +201,10 @@ class Validator:
                     known = bool(fitting)
                     forms = fitting or forms
                 entry = self._entry(key, text, value, forms, scope, known=known)
-                stray = stray or (entry is None and not known)
+                if entry is None and not known:
+                    # A key that isn't one doesn't make the right spelling a duplicate.
+                    stray = True
+                    del seen[text.upper()]
             if entry is not None:
                 entries.append(entry)
             self.path.pop()
@@ -265,7 +268,7 @@ class Validator:
     ) -> None:
         """What must be there, and whether it is clear which of several forms was meant."""
         if len(forms) > 1:
-            if not stray or not entries:
+            if not stray:
                 needed = sorted({key for form in forms for key in form.required})
                 self.fault(f"one of these keys is needed to tell what is meant: {', '.join(needed)}", node)
             return
