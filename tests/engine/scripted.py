@@ -69,13 +69,15 @@ if TYPE_CHECKING:
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """How a command goes: what it prints (in pieces), writes, and ends with.
 
-    `until` makes it run until that signal comes (the code is then 128 + its number); `leaves_output_open` is a daemon.
+    `until` makes it run until that signal comes (the code is then 128 + its number, or `code` where it `ends_itself`);
+    `leaves_output_open` is a daemon.
     """
 
     output: bytes | tuple[bytes, ...] = b""
     code: int = 0
     files: Mapping[str, bytes | FileBack] = {}
     until: SignalKind | None = None
+    ends_itself: bool = False
     leaves_output_open: bool = False
     problem: str | None = None
     reason: ExitReason | None = None

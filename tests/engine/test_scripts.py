@@ -91,8 +91,10 @@ def test_plain_words_split_as_everywhere(words: list[str]) -> None:
         ("PWSH", "echo é"),
         (
             "pwsh",
-            "$ErrorActionPreference = 'stop'\necho é\n"
-            "if ((Test-Path -LiteralPath variable:\\LASTEXITCODE)) { exit $LASTEXITCODE }",
+            (
+                "$ErrorActionPreference = 'stop'\necho é\n"
+                "if ((Test-Path -LiteralPath variable:\\LASTEXITCODE)) { exit $LASTEXITCODE }"
+            ),
         ),
     ],
     ids=["bash", "cmd", "O34-no-lines-for-other-case", "O33-exit-line"],

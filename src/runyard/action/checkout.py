@@ -32,6 +32,7 @@ _DECLARED = re.compile(r"(v[2-7](\.[0-9]+){0,2}|main|[0-9a-f]{40})\Z")
 
 GIT_TIMEOUT_S = 900.0
 LOCK_TIMEOUT_S = 900.0
+_FETCHED: Final = "refs/runyard/fetched"
 KEPT_TREES = 20
 KEPT_AT_LEAST_S = 24 * 3600.0
 
@@ -250,13 +251,14 @@ def _build(making: Path, wanted: _Wanted) -> None:
     if wanted.depth:
         fetch.append(f"--depth={wanted.depth}")
     fetch.append("--upload-pack=git -c safe.directory=* -c uploadpack.allowAnySHA1InWant=true upload-pack")
-    fetch += [f"file://{Path(wanted.git_dir).resolve()}", f"+{commit}:{_tracking(ref)}"]
+    fetch += [f"file://{Path(wanted.git_dir).resolve()}", f"+{commit}:{_FETCHED}"]
     if not wanted.depth:
         fetch.append("+refs/heads/*:refs/remotes/origin/*")
     _must(fetch, own)
+    _must(["update-ref", _tracking(ref), commit], own)
+    _must(["update-ref", "-d", _FETCHED], own)
     if branch:
         _must(["update-ref", f"refs/heads/{branch}", commit], own)
-        _must(["update-ref", f"refs/remotes/origin/{branch}", commit], own)
         _must(["config", f"branch.{branch}.remote", "origin"], own)
         _must(["config", f"branch.{branch}.merge", f"refs/heads/{branch}"], own)
     else:
