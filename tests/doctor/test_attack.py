@@ -9,6 +9,7 @@ import anyio
 import msgspec
 import pytest
 
+from runyard.cli.main import run
 from runyard.job import MachineError
 from runyard.sandbox import bubblewrap
 from runyard.sandbox.attack import Report, attack
@@ -67,11 +68,16 @@ class WithHostMount(bubblewrap.BubblewrapSandbox):
         return await super().prepare(msgspec.structs.replace(shape, mounts=(*shape.mounts, mount)))
 
 
-def test_a_host_mount_is_found(tmp_path: Path) -> None:
+def test_the_command_names_a_host_mount_and_exits_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     need(tmp_path)
-    report = attacked(WithHostMount(str(tmp_path)))
-    assert {each.promise for each in report.gave_way()} == {"no_host_mounts"}
-    assert any(each.attempt.startswith("read /var/tmp/") for each in report.gave_way())
+    monkeypatch.setenv("RUNYARD_STATE_DIR", str(tmp_path))
+    monkeypatch.setattr(bubblewrap, "BubblewrapSandbox", WithHostMount)
+    assert run(["doctor", "--attack", "--sandbox", "bubblewrap"]) == 1
+    told = capsys.readouterr().err.splitlines()
+    assert told
+    assert all(line.startswith("bubblewrap: no_host_mounts gave way: read /var/tmp/") for line in told)
 
 
 class WithoutFilter(bubblewrap.BubblewrapSession):
