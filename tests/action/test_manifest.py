@@ -88,7 +88,14 @@ def test_a_composite_action() -> None:
 
 def test_a_docker_action() -> None:
     runs = read(
-        "runs: {using: docker, image: Dockerfile, args: ['${{ inputs.a }}', b], env: {K: '${{ inputs.a }}'}, entrypoint: /e}"
+        """
+        runs:
+          using: docker
+          image: Dockerfile
+          args: ['${{ inputs.a }}', b]
+          env: {K: '${{ inputs.a }}'}
+          entrypoint: /e
+        """
     ).runs
     assert isinstance(runs, DockerRuns)
     assert runs.args is not None

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from runyard.action.manifest import parse_reference
 from runyard.engine.job import JobRun
 from runyard.engine.processes import Waits
 from runyard.engine.wire import JobSettings
 from runyard.expression.conditions import wrap_condition
 from runyard.expression.scanner import parse_text
 from runyard.job import (
+    ActionStep,
     Annotation,
     BooleanToken,
     Claim,
@@ -63,6 +65,7 @@ FILE_VARIABLES = {
 
 
 if TYPE_CHECKING:
+    from runyard.engine.actions import ActionStore
     from runyard.engine.state import JobHooks
 
 
@@ -152,6 +155,7 @@ class ScriptedSession:
         self.files = dict(files)
         self.steps: list[ScriptedRunning] = []
         self.adopted: Identity | None = None
+        self.overlays: list[tuple[str, str]] = []
         self.closed = 0
 
     @property
@@ -187,7 +191,8 @@ class ScriptedSession:
         raise AssertionError("nothing is put")
 
     async def overlay(self, source: str, target: str) -> bool:
-        return False
+        self.overlays.append((source, target))
+        return True
 
     async def get(self, path: str, destination: str) -> None:
         raise AssertionError("nothing is got")
@@ -295,6 +300,24 @@ def step(number: int, **keys: Any) -> Step:
     )
 
 
+def uses(number: int, reference: str, **keys: Any) -> Step:
+    """A step that uses an action; `with` is `with_`."""
+    found = parse_reference(reference)
+    assert isinstance(found, tuple)
+    repository, path, ref = found
+    return ActionStep(
+        id=keys.get("id") or f"__uses_{number}",
+        number=number,
+        condition=wrap_condition(keys.get("if_")),
+        env=template(keys["env"]) if "env" in keys else None,
+        continue_on_error=template(keys["continue_on_error"]) if "continue_on_error" in keys else None,
+        repository=repository,
+        path=path,
+        ref=ref,
+        inputs=template(keys["with_"]) if "with_" in keys else None,
+    )
+
+
 def claim(*steps: dict[str, Any] | Step, **keys: Any) -> Claim:
     """A claim of these steps; `env`, `defaults`, `outputs`, `secrets`, `github`, `strict` and so on by keyword."""
     made = tuple(step(n, **each) if isinstance(each, dict) else each for n, each in enumerate(steps, 1))
@@ -339,7 +362,9 @@ class Bench:
         settings: JobSettings | None = None,
         waits: Waits | None = None,
         hooks: JobHooks | None = None,
+        actions: ActionStore | None = None,
     ) -> None:
+        self._actions = actions
         self._sandbox = ScriptedSandbox(script or (lambda _command: None), files or {})
         self._settings = settings or JobSettings()
         self._waits = waits or Waits(interrupt=0.05, terminate=0.05, gone=5, output=0.05)
@@ -356,7 +381,13 @@ class Bench:
     async def _run(self, given: Claim, minute_s: float) -> Ran:
         collected = Collected()
         run = JobRun(
-            given, self._settings, sandbox=self._sandbox, emitter=collected, hooks=self._hooks, waits=self._waits
+            given,
+            self._settings,
+            sandbox=self._sandbox,
+            emitter=collected,
+            hooks=self._hooks,
+            waits=self._waits,
+            actions=self._actions,
         )
         run.job.minute_s = minute_s
         self.run_of = run
