@@ -70,16 +70,14 @@ class Scalar:
 
 
 class Sequence:
-    """Nodes in order. `size` weighs all nodes below once aliases are followed, `height` the nesting below."""
+    """Nodes in order; the same node may stand in several places, by an alias."""
 
-    __slots__ = ("column", "height", "items", "line", "size")
+    __slots__ = ("column", "items", "line")
 
     def __init__(self, line: int, column: int) -> None:
         self.items: list[Node] = []
         self.line = line
         self.column = column
-        self.size = 1
-        self.height = 1
 
     def __repr__(self) -> str:
         return f"Sequence({len(self.items)} at {self.line}:{self.column})"
@@ -88,14 +86,12 @@ class Sequence:
 class Mapping:
     """Keys and values as written, duplicates included (see `duplicate_keys`). Keys are always scalars."""
 
-    __slots__ = ("column", "height", "line", "pairs", "size")
+    __slots__ = ("column", "line", "pairs")
 
     def __init__(self, line: int, column: int) -> None:
         self.pairs: list[tuple[Scalar, Node]] = []
         self.line = line
         self.column = column
-        self.size = 1
-        self.height = 1
 
     def get(self, key: str) -> Node | None:
         """The value of the first key spelled exactly so."""
@@ -112,7 +108,6 @@ Node: TypeAlias = Scalar | Sequence | Mapping
 
 _TAG = "tag:yaml.org,2002:"
 _UNREADABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_INTEGER = re.compile(r"[-+]?[0-9]+\Z")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
 _HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]+\Z")
 _OCTAL = re.compile(r"0o[0-7]+\Z")
@@ -207,6 +202,8 @@ class _Builder:
         self.open: list[Sequence | Mapping] = []
         self.keys: list[Scalar | None] = []
         self.root: Node | None = None
+        self.measures: dict[int, tuple[int, int]] = {}
+        self.replayed = 0
 
     def error(self, message: str, event: Any, code: str = "yaml.syntax") -> YamlError:
         mark = event.start_mark
@@ -236,18 +233,22 @@ class _Builder:
         import yaml
 
         next_event = parser.get_event
+        scalar, mapping, sequence = yaml.ScalarEvent, yaml.MappingStartEvent, yaml.SequenceStartEvent
+        ends = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
+        add = self.add
         documents = 0
         while True:
             event = next_event()
             kind = type(event)
-            if kind is yaml.ScalarEvent:
-                self.add(self.scalar(event), event)
-            elif kind is yaml.MappingStartEvent:
+            if kind is scalar:
+                add(self.scalar(event), event)
+            elif kind is mapping:
                 self.start(Mapping(event.start_mark.line + 1, event.start_mark.column + 1), event, "map")
-            elif kind is yaml.SequenceStartEvent:
+            elif kind is sequence:
                 self.start(Sequence(event.start_mark.line + 1, event.start_mark.column + 1), event, "seq")
-            elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
-                self.end(event)
+            elif kind in ends:
+                self.keys.pop()
+                add(self.open.pop(), event)
             elif kind is yaml.AliasEvent:
                 self.alias(event)
             elif kind is yaml.DocumentStartEvent:
@@ -261,16 +262,20 @@ class _Builder:
         text: str = event.value
         tag: str | None = event.tag
         mark = event.start_mark
-        plain = event.implicit[0] if tag is None else _is_plain(event)
-        value: bool | float | str | None
-        if tag is not None and tag != "!":
-            value = self.tagged(text, tag, plain, event)
-        elif plain and tag is None:
-            value = _plain_value(text)
-            if isinstance(value, _OutOfRange):
-                raise self.error(f"'{text}' doesn't fit into 32 bits", event, "yaml.scalar")
-        else:
-            value = text
+        value: bool | float | str | None = text
+        plain = False
+        if tag is not None:
+            plain = event.style is None or event.style == ""
+            if tag != "!":
+                value = self.tagged(text, tag, plain, event)
+        elif event.implicit[0]:
+            plain = True
+            if text in _CONSTANTS:
+                value = _CONSTANTS[text]
+            elif text[0] in _NUMBER_START:
+                value = _number_value(text)
+                if type(value) is _OutOfRange:
+                    raise self.error(f"'{text}' doesn't fit into 32 bits", event, "yaml.scalar")
         node = Scalar(value, text, mark.line + 1, mark.column + 1, plain)
         if event.anchor is not None:
             self.anchor(event.anchor, node, event)
@@ -305,11 +310,25 @@ class _Builder:
             raise self.error(f"unknown anchor: nothing before this is named '&{event.anchor}'", event, "yaml.alias")
         if any(node is opened for opened in self.open):
             raise self.error(f"'*{event.anchor}' stands inside the node it names", event, "yaml.alias")
-        if not isinstance(node, Scalar) and len(self.open) + node.height > self.limits.depth:
+        weight, height = self.measure(node)
+        if len(self.open) + height > self.limits.depth:
             raise self.too_deep(event)
-        if sum(opened.size for opened in self.open) + _weight(node) > self.limits.alias_nodes:
+        self.replayed += weight
+        if self.replayed > self.limits.alias_nodes:
             raise self.error(f"aliases grow this document over {self.limits.alias_nodes:,} nodes", event, "yaml.alias")
         self.add(node, event)
+
+    def measure(self, node: Node) -> tuple[int, int]:
+        """Nodes that replaying `node` costs, and its nesting; long text counts more, or it could be repeated freely."""
+        if isinstance(node, Scalar):
+            return 1 + len(node.text) // 256, 0
+        known = self.measures.get(id(node))
+        if known is None:
+            below = node.items if isinstance(node, Sequence) else [part for pair in node.pairs for part in pair]
+            measures = [self.measure(each) for each in below]
+            known = (1 + sum(weight for weight, _ in measures), 1 + max((height for _, height in measures), default=0))
+            self.measures[id(node)] = known
+        return known
 
     def too_deep(self, event: Any) -> YamlError:
         return self.error(f"nested deeper than {self.limits.depth} levels", event, "yaml.depth")
@@ -326,58 +345,40 @@ class _Builder:
         self.open.append(node)
         self.keys.append(None)
 
-    def end(self, event: Any) -> None:
-        node = self.open.pop()
-        self.keys.pop()
-        self.add(node, event)
-
     def add(self, node: Node, event: Any) -> None:
         if not self.open:
             self.root = node
             return
         parent = self.open[-1]
-        parent.size += _weight(node)
-        if not isinstance(node, Scalar) and node.height >= parent.height:
-            parent.height = node.height + 1
-        if isinstance(parent, Sequence):
+        if type(parent) is Sequence:
             parent.items.append(node)
             return
+        assert type(parent) is Mapping
         key = self.keys[-1]
         if key is not None:
             parent.pairs.append((key, node))
             self.keys[-1] = None
-        elif isinstance(node, Scalar):
+        elif type(node) is Scalar:
             self.keys[-1] = node
         else:
             raise self.error("a mapping's key must be a scalar", event, "yaml.key")
-
-
-def _weight(node: Node) -> int:
-    """Nodes that replaying `node` costs; long text counts more, or one text could be repeated without end."""
-    return 1 + len(node.text) // 256 if isinstance(node, Scalar) else node.size
 
 
 class _OutOfRange(float):
     """A hexadecimal or octal number that GitHub's reader can't hold."""
 
 
-def _is_plain(event: Any) -> bool:
-    """Whether a tagged scalar was written without quotes; the implicit flags are both off for it."""
-    return event.style is None or event.style == ""
-
-
 def _plain_value(text: str) -> bool | float | str | None:
     """What an unquoted scalar means in the YAML 1.2 core schema (workflow-language 1.2)."""
-    if text in _CONSTANTS:
-        return _CONSTANTS[text]
-    if text[0] not in _NUMBER_START:
-        return text
+    return _CONSTANTS[text] if text in _CONSTANTS else _number_value(text)
+
+
+def _number_value(text: str) -> float | str:
+    """A number, or the text where it is none."""
     if _FLOAT.match(text) is not None:
         return float(text)
-    if _HEXADECIMAL.match(text) is not None:
-        return _signed(int(text, 0) if len(text) < 40 else 1 << 33)
-    if _OCTAL.match(text) is not None:
-        return _signed(int(text, 0) if len(text) < 40 else 1 << 33)
+    if _HEXADECIMAL.match(text) is not None or _OCTAL.match(text) is not None:
+        return _signed(int(text, 0)) if len(text) < 40 else _OutOfRange(0)
     return text
 
 
