@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, TypeAlias
 from runyard.job import MachineError, NetworkLevel
 from runyard.sandbox.contract import TakeConnection
 from runyard.sandbox.network.policy import Egress, parse_overrides
-from runyard.sandbox.network.proxy import Proxy, proxy_environment
 from runyard.sandbox.network.public import Uplink, open_public
 
 if TYPE_CHECKING:
+    from runyard.sandbox.network.proxy import Proxy
     from runyard.sandbox.network.refusals import RefusedDestination
 
 Listen: TypeAlias = Callable[[int, TakeConnection], Awaitable[int]]
@@ -71,11 +71,15 @@ async def open_network(
     """
     if level == "none":
         return JobNetwork("none")
+
     policy = egress or parse_overrides(os.environ)
     if level == "proxy":
+        from runyard.sandbox.network.proxy import Proxy, proxy_environment
+
         proxy = Proxy(policy)
         port = await listen(0, proxy.serve)
         return JobNetwork("proxy", environment=proxy_environment(port, direct=direct), proxy=proxy)
     if net < 0:
         raise MachineError("the sandbox has no network namespace of its own", code="sandbox.promise")
+
     return JobNetwork("public", uplink=await open_public(net, policy))
