@@ -10,6 +10,7 @@ from runyard.run.calls import resolve_secrets
 from runyard.run.concurrency import Arrival, Group, arrive, leave, same_group
 from runyard.run.evaluate import UnevaluableError
 from runyard.run.matrix import Combination, MatrixError, expand
+from runyard.run.preview import Preview, PreviewJob, preview
 from runyard.run.select import job_paths, select_jobs
 from runyard.run.state import (
     Admitted,
@@ -49,6 +50,8 @@ __all__ = [
     "GroupRequest",
     "Happening",
     "MatrixError",
+    "Preview",
+    "PreviewJob",
     "Rule",
     "RunOptions",
     "RunState",
@@ -63,6 +66,7 @@ __all__ = [
     "expand",
     "job_paths",
     "leave",
+    "preview",
     "resolve_secrets",
     "same_group",
     "select_jobs",

@@ -92,7 +92,12 @@ def _decide_node(work: Work, key: str, node: NodeState) -> None:
             work, key, Ending("failure", why, f"if: {error.message}", "condition_error", error.at or job.condition_at)
         )
         return
-    why = Why("needs" if job.condition_written is None else "if", job.condition, values)
+    if job.condition_written is not None:
+        why = Why("if", job.condition, values)
+    elif node.needs:
+        why = Why("needs", None, values)
+    else:
+        why = Why("trigger", None, {"github.event_name": work.plan.event})
     if not runs:
         _skip(work, key, node, why)
         return
@@ -115,7 +120,7 @@ def _skip(work: Work, key: str, node: NodeState, why: Why) -> None:
     if work.is_cancelled(node.scope):
         reason = work.cancelling or "the call was cancelled"
         end_node(work, key, Ending("cancelled", why, reason, work.cancel_code if work.cancelling else "fail_fast"))
-    elif why.condition is not None and why.values.get("success()") is False and bad:
+    elif why.values.get("success()") is False and bad:
         why = Why("needs", why.condition, {**why.values, **{f"needs.{job}.result": results[job] for job in results}})
         end_node(work, key, Ending("skipped", why, f"a need did not succeed ({', '.join(bad)})", "needs_failed"))
     else:

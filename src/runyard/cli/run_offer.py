@@ -1,0 +1,89 @@
+"""Which backend and network a job gets on this machine: asked of the backends once, and only when a job wants it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from runyard.cli.run_machine import choose_network, needs_engine
+from runyard.cli.run_show import Offer
+from runyard.job import MachineError, NetworkLevel
+
+if TYPE_CHECKING:
+    from runyard.cli.run_prepare import Options
+    from runyard.job import JobSpec
+    from runyard.run import PreviewJob
+    from runyard.sandbox.contract import Capabilities
+
+
+class Backend:
+    """A backend that was found, with the network level in use and the line to say about it (None: nothing)."""
+
+    def __init__(self, name: str, network: NetworkLevel, line: str | None) -> None:
+        self.name = name
+        self.network = network
+        self.line = line
+
+
+class Offers:
+    """Answers for one command line. Nothing is asked of a backend before a job wants it."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._known: dict[str, Backend | MachineError] = {}
+
+    def backend_for(self, spec: JobSpec, image: str) -> Backend:
+        """The backend of one job. Raises MachineError where this machine has none that will do."""
+        wanted = self._options.sandbox
+        needs = needs_engine(spec, image)
+        if wanted == "bubblewrap" and needs is not None:
+            raise MachineError(
+                f"bubblewrap can't do {needs}: it has no container engine",
+                code="sandbox.containers",
+                remedy="--sandbox auto, docker or podman",
+            )
+        if wanted != "auto":
+            return self._open(wanted)
+        if needs is None:
+            return self._open("bubblewrap")
+        try:
+            return self._open("docker")
+        except MachineError as no_docker:
+            try:
+                return self._open("podman")
+            except MachineError:
+                raise MachineError(
+                    f"{needs} needs a container engine: {no_docker.message}",
+                    code=no_docker.code,
+                    remedy=no_docker.remedy,
+                ) from no_docker
+
+    def _open(self, name: str) -> Backend:
+        found = self._known.get(name)
+        if found is None:
+            try:
+                found = self._found(name)
+            except MachineError as error:
+                found = error
+            self._known[name] = found
+        if isinstance(found, MachineError):
+            raise found
+        return found
+
+    def _found(self, name: str) -> Backend:
+        network, line = choose_network(self._options.network, self._capabilities(name))
+        return Backend(name, network, line)
+
+    def _capabilities(self, name: str) -> Capabilities:
+        from runyard.sandbox import open_sandbox
+
+        return open_sandbox(name).capabilities
+
+    def offer(self, job: PreviewJob, image: str) -> Offer:
+        """The same for a plan: what can't be offered is told as nothing, and why stands in the notes of the run."""
+        if job.spec is None:
+            return Offer(None, None)
+        try:
+            backend = self.backend_for(job.spec, image)
+        except MachineError:
+            return Offer(None, None)
+        return Offer(backend.name, backend.network)
