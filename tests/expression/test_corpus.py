@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from corpus_path import corpus_or_none
 
+from corpus_path import corpus_or_none
 from runyard.expression import (
     ExpressionError,
     evaluate_condition,

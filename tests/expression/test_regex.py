@@ -12,16 +12,20 @@ BROKEN = re.compile(r"(?<!\\)\(\?>|(?<!\\)[)\]}.\w](?<!\\[\])}.])[*+?}]\+")
 
 def _regexes(source: str) -> list[tuple[int, str]]:
     """Texts given to `re`, by line; also the parts of f-strings."""
-    found = []
-    for node in ast.walk(ast.parse(source)):
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
-            continue
-        if not isinstance(node.func.value, ast.Name) or node.func.value.id != "re":
-            continue
-        for part in ast.walk(node):
-            if isinstance(part, ast.Constant) and isinstance(part.value, str):
-                found.append((part.lineno, part.value))
-    return found
+    calls = (
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id in {"re", "regex"}
+    )
+    return [
+        (part.lineno, part.value)
+        for call in calls
+        for part in ast.walk(call)
+        if isinstance(part, ast.Constant) and isinstance(part.value, str)
+    ]
 
 
 def test_the_search_finds_what_it_should() -> None:

@@ -23,7 +23,10 @@ JOB_CONTEXTS: Final = ("github", "needs", "vars", "inputs")
 _STATUSES: Final = ("success", "failure", "cancelled")
 
 
-@click.command(epilog="Example: runyard expr \"contains(github.ref, 'release')\" --context contexts.json")
+@click.command(
+    context_settings={"ignore_unknown_options": True},  # an expression may begin with a minus
+    epilog="Example: runyard expr \"contains(github.ref, 'release')\" --context contexts.json",
+)
 @click.argument("expression", required=False)
 @click.option(
     "--context", "context_file", metavar="FILE", help="JSON object of contexts by name (- for standard input)."

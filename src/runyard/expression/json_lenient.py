@@ -22,7 +22,7 @@ _SKIP = re.compile(r"(?:[ \t\r\n\x0b\x0c\xa0\u2028\u2029\ufeff]|//[^\r\n]*|/\*(?
 _WORD = re.compile(r"[A-Za-z0-9_$]+")
 _NUMBER_TEXT = re.compile(r"[-+.0-9A-Za-z]+")
 _DECIMAL = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\Z")
-_HEX = re.compile(r"-?0[xX]([0-9a-fA-F]{1,16})\Z")
+_HEX = re.compile(r"0[xX]([0-9a-fA-F]{1,16})\Z")
 _OCTAL = re.compile(r"0[0-7]{1,21}\Z")
 _WORDS: Final[dict[str, Json]] = {
     "null": None,
@@ -161,10 +161,10 @@ class _Reader:
 def _number_value(raw: str) -> float | None:
     if raw == "-Infinity":
         return -math.inf
-    if _OCTAL.match(raw):
-        return normal(int(raw, 8))
-    if hexadecimal := _HEX.match(raw):
-        return normal(int(hexadecimal[1], 16) * (-1 if raw[0] == "-" else 1))
+    if raw[:1] == "0" and raw[1:2] not in {"", ".", "e", "E"}:
+        if hexadecimal := _HEX.match(raw):
+            return normal(int(hexadecimal[1], 16))
+        return normal(int(raw, 8)) if _OCTAL.match(raw) else None
     return normal(float(raw)) if _DECIMAL.match(raw) else None
 
 

@@ -91,7 +91,7 @@ def from_json(text: str) -> Json:
 def check_depth(value: Json, limit: int) -> None:
     """Raise JsonError where arrays and objects nest deeper than `limit` levels."""
     level = [value]
-    for _ in range(limit + 1):
+    for _ in range(limit):
         level = [
             child
             for each in level

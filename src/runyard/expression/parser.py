@@ -14,7 +14,19 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
 from runyard.expression.errors import ExpressionError, position_of, utf16_length
 from runyard.expression.lexer import Lexer, Malformed, Token, TokenKind
 from runyard.expression.signatures import BUILT_IN, KNOWN, Arity
-from runyard.expression.syntax import And, Call, Comparison, Constant, Index, NamedValue, Node, Not, Or, Wildcard
+from runyard.expression.syntax import (
+    PRECEDENCE,
+    And,
+    Call,
+    Comparison,
+    Constant,
+    Index,
+    NamedValue,
+    Node,
+    Not,
+    Or,
+    Wildcard,
+)
 
 if TYPE_CHECKING:
     from runyard.expression.syntax import ComparisonOperator
@@ -26,7 +38,6 @@ FunctionNames: TypeAlias = Mapping[str, Arity] | Collection[str]
 """Functions besides the built-in ones: names with their arity, or names alone (also a mapping to what is called) where
 the arity is the usual one."""
 
-_PRECEDENCE: Final = {"!": 16, "<": 11, "<=": 11, ">": 11, ">=": 11, "==": 10, "!=": 10, "&&": 6, "||": 5}
 _ANY: Final = Arity(0, 255)
 _K = TokenKind
 
@@ -179,7 +190,7 @@ class _Builder:
             case _K.NOT | _K.GROUP | _K.INDEX | _K.DOT:
                 self._operators.append(token)
             case _K.OPERATOR:
-                self._reduce_to(_PRECEDENCE[token.raw])
+                self._reduce_to(PRECEDENCE[token.raw])
                 self._operators.append(token)
             case _K.SEPARATOR:
                 self._reduce_to(0)
@@ -198,11 +209,11 @@ class _Builder:
         while self._operators:
             top = self._operators[-1]
             if top.kind is _K.NOT:
-                if precedence > _PRECEDENCE["!"]:
+                if precedence > PRECEDENCE["!"]:
                     return
                 operand = self._operands.pop()
                 self._push(Not(operand, self._place(top), operand.depth + 1))
-            elif top.kind is _K.OPERATOR and _PRECEDENCE[top.raw] >= precedence:
+            elif top.kind is _K.OPERATOR and PRECEDENCE[top.raw] >= precedence:
                 right, left = self._operands.pop(), self._operands.pop()
                 self._push(_binary(top, left, right))
             else:
@@ -233,14 +244,16 @@ class _Builder:
 
 def _binary(token: Token, left: Node, right: Node) -> Node:
     if token.raw == "&&":
-        operands = _chain(And, left) + _chain(And, right)
-        return And(operands, left.position, max(operand.depth for operand in operands) + 1)
+        return And(_chain(And, left) + _chain(And, right), left.position, _chain_depth(And, left, right))
     if token.raw == "||":
-        operands = _chain(Or, left) + _chain(Or, right)
-        return Or(operands, left.position, max(operand.depth for operand in operands) + 1)
+        return Or(_chain(Or, left) + _chain(Or, right), left.position, _chain_depth(Or, left, right))
     operator = cast("ComparisonOperator", token.raw)
     return Comparison(operator, left, right, left.position, max(left.depth, right.depth) + 1)
 
 
 def _chain(kind: type[And | Or], node: Node) -> tuple[Node, ...]:
     return node.operands if isinstance(node, kind) else (node,)
+
+
+def _chain_depth(kind: type[And | Or], left: Node, right: Node) -> int:
+    return max(node.depth if isinstance(node, kind) else node.depth + 1 for node in (left, right))

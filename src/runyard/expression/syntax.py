@@ -7,7 +7,7 @@ Groups leave no node. `depth` is the height of the tree below a node, itself inc
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -16,6 +16,10 @@ from runyard.expression.numbers import number_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+PRECEDENCE: Final = {"!": 16, "<": 11, "<=": 11, ">": 11, ">=": 11, "==": 10, "!=": 10, "&&": 6, "||": 5}
+"""How tight each operator binds; more is tighter (job-semantics 1.4)."""
+
+_TIGHT: Final = 19
 ComparisonOperator: TypeAlias = Literal["==", "!=", "<", "<=", ">", ">="]
 
 
@@ -133,26 +137,42 @@ def source(node: Node) -> str:
         case Wildcard():
             return "*"
         case Index(operand=operand, index=Constant(value=str(name))) if _is_keyword(name):
-            return f"{_inner(operand)}.{name}"
+            return f"{_inner(operand, _TIGHT)}.{name}"
         case Index(operand=operand, index=Wildcard()):
-            return f"{_inner(operand)}.*"
+            return f"{_inner(operand, _TIGHT)}.*"
         case Index(operand=operand, index=index):
-            return f"{_inner(operand)}[{source(index)}]"
+            return f"{_inner(operand, _TIGHT)}[{source(index)}]"
         case Call():
             return f"{node.name}({', '.join(source(argument) for argument in node.arguments)})"
         case Not():
-            return f"!{_inner(node.operand)}"
+            return f"!{_inner(node.operand, PRECEDENCE['!'])}"
         case Comparison():
-            return f"{_inner(node.left)} {node.operator} {_inner(node.right)}"
+            tight = PRECEDENCE[node.operator]
+            return f"{_inner(node.left, tight)} {node.operator} {_inner(node.right, tight + 1)}"
         case And():
-            return " && ".join(_inner(operand) for operand in node.operands)
+            return " && ".join(_inner(operand, PRECEDENCE["&&"] + 1) for operand in node.operands)
         case Or():
-            return " || ".join(_inner(operand) for operand in node.operands)
+            return " || ".join(_inner(operand, PRECEDENCE["||"] + 1) for operand in node.operands)
 
 
-def _inner(node: Node) -> str:
+def _inner(node: Node, tight: int) -> str:
+    """A node as an operand of what binds with at least that precedence."""
     text = source(node)
-    return f"({text})" if isinstance(node, Not | Comparison | And | Or) else text
+    return f"({text})" if _tightness(node) < tight else text
+
+
+def _tightness(node: Node) -> int:
+    match node:
+        case Not():
+            return PRECEDENCE["!"]
+        case Comparison():
+            return PRECEDENCE[node.operator]
+        case And():
+            return PRECEDENCE["&&"]
+        case Or():
+            return PRECEDENCE["||"]
+        case _:
+            return _TIGHT
 
 
 def _constant(value: str | bool | float | None) -> str:

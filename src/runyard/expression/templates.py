@@ -171,6 +171,8 @@ class _Evaluation:
                 key = self._coerced(self._value(key_token, depth), "string", key_token.at)
                 entries = ((key, self._value(value_token, depth)),)
             for key, value in entries:
+                if key is None:  # an error, noted already
+                    continue
                 folded = fold(key)
                 if folded in seen:
                     self._error(key_token.at, f"'{key}' is already defined")
