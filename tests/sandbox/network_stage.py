@@ -184,6 +184,8 @@ async def play_bridge() -> dict[str, object]:
     from runyard.sandbox.network.bridge import list_tables, open_bridge, remove_table
 
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+    # Refusals are ICMP errors, which the kernel doles out slowly to one address; the attempts here come at once.
+    Path("/proc/sys/net/ipv4/icmp_ratelimit").write_text("0")
     first, sibling = container("ry_one", 30), container("ry_two", 31)
     attempts = [("public 80", PUBLIC, 80), ("public 443", PUBLIC, 443), ("public 22", PUBLIC, 22)]
     attempts += [("host", HOST, 80), ("gateway", "172.30.0.1", 80), ("sibling", "172.31.0.2", 80)]

@@ -42,19 +42,15 @@ def resolv_conf() -> bytes:
 class Uplink:
     """An open public network. Close it once or more; it also ends when this process does."""
 
-    def __init__(
-        self, inside: Namespaces, egress: Egress, helper: subprocess.Popen[bytes], hold: int, said: _Said
-    ) -> None:
-        self._inside = inside
+    def __init__(self, inside: Namespaces, egress: Egress, helper: _Helper) -> None:
+        self._inside: Namespaces | None = inside
         self._egress = egress
         self._helper = helper
-        self._hold = hold
-        self._said = said
         self._last: tuple[RefusedDestination, ...] = ()
 
     async def refused(self) -> tuple[RefusedDestination, ...]:
         """What was refused so far, with packet counts; also when the job has ended. After `close` the last answer."""
-        if self._hold < 0:
+        if self._inside is None:
             return self._last
         try:
             listing = await nft(f"list table inet {ruleset.OWN_TABLE}\n", inside=self._inside)
@@ -70,25 +66,23 @@ class Uplink:
 
     def is_alive(self) -> bool:
         """Whether the uplink still runs; a job whose uplink died has no network and no way around the filter."""
-        return self._helper.poll() is None
+        return self._helper.is_alive()
 
     async def close(self) -> None:
         """End the uplink, bounded. A second close is quiet."""
-        if self._hold < 0:
+        if self._inside is None:
             return
-        os.close(self._hold)
-        self._hold = -1
-        with anyio.CancelScope(shield=True):
-            await ended(self._helper, 2.0)
-        self._said.close()
-        self._inside.close()
+        inside, self._inside = self._inside, None
+        await self._helper.close()
+        inside.close()
 
 
 async def open_public(net: int, egress: Egress | None = None) -> Uplink:
-    """Give a network namespace its filter, then its uplink. `net` is a descriptor of it and stays the caller's.
+    """Give a network namespace its filter and its uplink. `net` is a descriptor of it and stays the caller's.
 
-    `egress` is the policy before this machine's own addresses. Call it while no process of the job runs yet. Raises
-    MachineError, with the remedy, when something is missing or fails; the namespace then has no uplink.
+    `egress` is the policy before this machine's own addresses. Call it while no process of the job runs yet: both are
+    made at the same time. Raises MachineError, with the remedy, when something is missing or fails; the namespace then
+    has no uplink.
     """
     missing = available_levels()["public"]
     if missing is not None:
@@ -99,54 +93,83 @@ async def open_public(net: int, egress: Egress | None = None) -> Uplink:
         raise MachineError(f"no public network: this machine's addresses are unknown ({err})") from err
     inside = hold_namespaces(net)
     try:
-        await nft(ruleset.render_own_namespace(policy, (RESOLVER,)), inside=inside)
-        helper, hold, said = await _start_helper(inside)
+        helper = _Helper.start(inside)
+        try:
+            await nft(ruleset.render_own_namespace(policy, (RESOLVER,)), inside=inside)
+            await helper.until_ready()
+        except BaseException:
+            await helper.close()
+            raise
     except BaseException:
         inside.close()
         raise
-    return Uplink(inside, policy, helper, hold, said)
+    return Uplink(inside, policy, helper)
 
 
-async def _start_helper(inside: Namespaces) -> tuple[subprocess.Popen[bytes], int, _Said]:
-    """Start slirp4netns and wait until the interface is up.
+class _Helper:
+    """The slirp4netns of one namespace. It parses what the job sends, so it is confined before it begins.
 
-    It ends when the other end of its exit pipe closes, which is held by this process alone. It drops its capabilities,
-    hides the file system and filters its own system calls: it parses what the job sends.
+    It ends when the other end of its exit pipe closes, which is held by this process alone.
     """
-    ready, ready_theirs = os.pipe2(os.O_CLOEXEC)
-    hold_theirs, hold = os.pipe2(os.O_CLOEXEC)
-    said, said_theirs = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-    passed = [ready_theirs, hold_theirs, inside.net]
-    command = [find_program("slirp4netns") or "slirp4netns", "--configure", f"--mtu={MTU}", "--disable-host-loopback"]
-    command += ["--enable-sandbox", "--enable-seccomp", f"--ready-fd={ready_theirs}", f"--exit-fd={hold_theirs}"]
-    if inside.owner is not None:
-        passed.append(inside.owner)
-        command.append(f"--userns-path=/proc/self/fd/{inside.owner}")
-    command += ["--netns-type=path", f"/proc/self/fd/{inside.net}", "tap0"]
-    listener = _Said(said)
-    helper: subprocess.Popen[bytes] | None = None
-    try:
-        helper = subprocess.Popen(  # noqa: ASYNC220 - starts, doesn't wait
-            command, stdin=subprocess.DEVNULL, stdout=said_theirs, stderr=said_theirs, pass_fds=passed
-        )
-        for theirs in (ready_theirs, hold_theirs, said_theirs):
-            os.close(theirs)
-        with anyio.move_on_after(_READY_S):
-            await anyio.wait_readable(ready)
-            if os.read(ready, 1) == b"1":
-                return helper, hold, listener
-        raise MachineError(f"slirp4netns did not bring the network up: {listener.text()}", code="network.uplink")
-    except BaseException as err:
-        listener.close()
-        os.close(hold)
-        if helper is not None:
-            with anyio.CancelScope(shield=True):
-                await ended(helper, 1.0)
-        if isinstance(err, OSError):
+
+    def __init__(self, process: subprocess.Popen[bytes], ready: int, hold: int, said: _Said) -> None:
+        self._process = process
+        self._ready = ready
+        self._hold = hold
+        self._said = said
+
+    @classmethod
+    def start(cls, inside: Namespaces) -> _Helper:
+        """Start it; doesn't wait. Raises MachineError."""
+        ready, ready_theirs = os.pipe2(os.O_CLOEXEC)
+        hold_theirs, hold = os.pipe2(os.O_CLOEXEC)
+        said, said_theirs = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        passed = [ready_theirs, hold_theirs, inside.net]
+        command = [find_program("slirp4netns") or "slirp4netns", "--configure", f"--mtu={MTU}"]
+        command += ["--disable-host-loopback", "--enable-sandbox", "--enable-seccomp"]
+        command += [f"--ready-fd={ready_theirs}", f"--exit-fd={hold_theirs}"]
+        if inside.owner is not None:
+            passed.append(inside.owner)
+            command.append(f"--userns-path=/proc/self/fd/{inside.owner}")
+        command += ["--netns-type=path", f"/proc/self/fd/{inside.net}", "tap0"]
+        try:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=said_theirs, stderr=said_theirs, pass_fds=passed
+            )
+        except OSError as err:
+            for ours in (ready, hold, said):
+                os.close(ours)
             raise MachineError(f"slirp4netns can't be started: {err}", code="network.uplink") from err
-        raise
-    finally:
-        os.close(ready)
+        finally:
+            for theirs in (ready_theirs, hold_theirs, said_theirs):
+                os.close(theirs)
+        return cls(process, ready, hold, _Said(said))
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    async def until_ready(self) -> None:
+        """Wait until the interface is up. Raises MachineError with what the helper said."""
+        with anyio.move_on_after(_READY_S):
+            await anyio.wait_readable(self._ready)
+            if os.read(self._ready, 1) == b"1":
+                return
+        raise MachineError(f"slirp4netns did not bring the network up: {self._said.text()}", code="network.uplink")
+
+    async def close(self) -> None:
+        """End it, bounded. A second close is quiet."""
+        if self._hold < 0:
+            return
+        os.close(self._hold)
+        os.close(self._ready)
+        self._hold = -1
+        with anyio.CancelScope(shield=True):
+            await ended(self._process, 2.0)
+        self._said.close()
 
 
 class _Said:
