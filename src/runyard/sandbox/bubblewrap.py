@@ -37,10 +37,13 @@ from runyard.sandbox.contract import (
     TakeConnection,
 )
 from runyard.sandbox.link import Link, Waiting, warm
+from runyard.sandbox.network.levels import available_levels
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Mapping
+
+    from runyard.sandbox.network.session import JobNetwork
 
 _OPEN_SECONDS: Final = 25.0
 _CLOSE_SECONDS: Final = 10.0
@@ -72,6 +75,9 @@ class BubblewrapSandbox:
                 "this root has no spare ids to give a job (it is itself in a user namespace)",
                 "run as an ordinary user, or map more ids to the outer container",
             )
+        for refusal in available_levels().values():
+            if refusal is not None:
+                promises[refusal.promise] = refusal
         machine = os.uname().machine
         if not os.path.exists(_data(f"{machine}.bpf")):
             promises["seccomp"] = Refused("seccomp", f"there is no filter for {machine}", "use an engine")
@@ -79,7 +85,8 @@ class BubblewrapSandbox:
         return Capabilities(backend="bubblewrap", supervisor="enter", platform=platform, refused=promises, tty=True)
 
     def _check(self, shape: Shape) -> None:
-        needs = ["not_host_root", "seccomp", *(f"{name}_limit" for name in limits.wanted(shape.limits))]
+        needs = ["not_host_root", "seccomp", f"egress_{shape.network}"]
+        needs += [f"{name}_limit" for name in limits.wanted(shape.limits)]
         for promise in needs:
             if promise in self.capabilities.refused:
                 raise SandboxRefused(self.capabilities.refused[promise])
@@ -168,6 +175,7 @@ class BubblewrapSession:
         self._began = time.monotonic()
         self._left: Leftovers | None = None
         self._adopted = False
+        self.network: JobNetwork | None = None
         self.first_pid = 0
         self.owner_namespace = -1
         self.network_namespace = -1
@@ -235,8 +243,9 @@ class BubblewrapSession:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What the image starts a process with."""
-        return {"PATH": PATH, "HOME": self.shape.home, "USER": "runner", "LOGNAME": "runner", "LANG": "C.UTF-8"}
+        """What the image starts a process with, and after `adopt` what its network needs."""
+        image = {"PATH": PATH, "HOME": self.shape.home, "USER": "runner", "LOGNAME": "runner", "LANG": "C.UTF-8"}
+        return {**image, **self.network.environment} if self.network is not None else image
 
     @property
     def containers(self) -> ContainerSupport | None:
@@ -259,6 +268,16 @@ class BubblewrapSession:
         self._adopted = True
         self._owned.record.job_key = identity.job_key
         self._owned.write()
+        if self.shape.network == "none":
+            return
+        from runyard.sandbox.network.session import open_network
+
+        self._alive()
+        self.network = await open_network(self.shape.network, net=self.network_namespace, listen=self.listen)
+        helper = self.network.helper_pid
+        if helper is not None and (start := records.started_at(helper)) is not None:
+            self._owned.record.processes += ((helper, start),)
+            self._owned.write()
 
     async def listen(self, port: int, take: TakeConnection) -> int:
         """Accept on 127.0.0.1:`port` inside and serve each connection outside; returns the port."""
@@ -363,6 +382,8 @@ class BubblewrapSession:
         for task in list(self._serving):
             task.cancel()
         left: list[str] = []
+        if self.network is not None:
+            await self.network.close()
         if self._link is not None and not await self._link.close(_CLOSE_SECONDS):
             left.append(f"supervisor of {self.name}")
         for fd in (self.owner_namespace, self.network_namespace, self._range):
@@ -465,7 +486,11 @@ class _Planner:
 
     def _resolver(self) -> None:
         """The address of the resolver inside, where the network level has one."""
-        text = b"nameserver 10.0.2.3\n" if self.shape.network == "public" else b""
+        text = b""
+        if self.shape.network == "public":
+            from runyard.sandbox.network.public import resolv_conf
+
+            text = resolv_conf()
         self._dir("root/etc", 0o755)
         self.lay["root/etc/resolv.conf"] = ("file", "root/etc/resolv.conf", 0o644, text)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from runyard.job import InputError, MachineError
+from runyard.job import InputError
 
 if TYPE_CHECKING:
     from runyard.sandbox.contract import Sandbox
@@ -23,5 +23,7 @@ def open_sandbox(name: str, *, state: str | None = None) -> Sandbox:
 
         return BubblewrapSandbox(state)
     if name in BACKENDS:
-        raise MachineError(f"the {name} backend is not here yet", code="sandbox.unknown", remedy="--sandbox bubblewrap")
+        from runyard.sandbox.engine import open_engine
+
+        return open_engine(name, state)
     raise InputError(f"there is no sandbox named {name}", key="sandbox", code="sandbox.unknown")

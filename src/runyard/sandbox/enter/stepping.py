@@ -221,10 +221,9 @@ def below(ancestor: int, parent_of: dict[int, int]) -> list[int]:
 def send_below(ancestor: int, number: int) -> int:
     """In a child of the supervisor: signal every descendant of a command's process; how many got it.
 
-    A killed tree could grow while we look, so all of it is stopped first, until nothing new appears.
+    The tree could grow while we look at it, so all of it is stopped first, until nothing new appears. What a process
+    starts in answer to the signal starts afterwards and is left alone.
     """
-    if number != signal.SIGKILL:
-        return sum(_send(pid, number) for pid in below(ancestor, parents()))
     stopped: set[int] = set()
     for _ in range(50):
         new = set(below(ancestor, parents())) - stopped
@@ -233,7 +232,10 @@ def send_below(ancestor: int, number: int) -> int:
         for pid in new:
             _send(pid, signal.SIGSTOP)
         stopped |= new
-    return sum(_send(pid, signal.SIGKILL) for pid in stopped)
+    reached = sum(_send(pid, number) for pid in stopped)
+    for pid in stopped:
+        _send(pid, signal.SIGCONT)
+    return reached
 
 
 def _send(pid: int, number: int) -> int:
