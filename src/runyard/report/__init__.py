@@ -5,6 +5,8 @@ stands here too, and is called by the engine before anything else sees a byte. R
 `run_report.py`.
 """
 
+from runyard.report.open import Format, open_sink
+from runyard.report.run_report import JobFacts, RunReport
 from runyard.report.sink import Sink
 
-__all__ = ["Sink"]
+__all__ = ["Format", "JobFacts", "RunReport", "Sink", "open_sink"]
