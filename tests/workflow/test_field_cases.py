@@ -8,7 +8,7 @@ import pytest
 
 from runyard.job import InputError
 from runyard.workflow import EventFacts, compile_workflow, dispatch_inputs, triggered
-from workflow.test_pairs import JOB, changed, decided, env_of, errors, job, push, read, warnings
+from workflow.files import JOB, changed, decided, env_of, errors, job, push, read, warnings
 
 
 @pytest.mark.parametrize(
