@@ -11,13 +11,13 @@ from runyard.job import InputError, MachineError
 if TYPE_CHECKING:
     from runyard.engine.state import Frame
 
-# Every process but this shell whose environment has the tracking id in $1: its number and name, then the end of it.
+# Every process whose environment has the tracking id in $1 (random, so its place in there doesn't matter): its number
+# and name, then the end of it.
 _SWEEP = """exec 2>/dev/null
-for each in /proc/[0-9]*; do
+for each in $(grep -lF -- "RUNNER_TRACKING_ID=$1" /proc/[0-9]*/environ); do
   pid=${each#/proc/}
-  [ "$pid" = "$$" ] && continue
-  tr '\\000' '\\n' < "$each/environ" | grep -qx -- "RUNNER_TRACKING_ID=$1" || continue
-  read -r name < "$each/comm" && printf '%s %s\\n' "$pid" "$name"
+  pid=${pid%/environ}
+  read -r name < "/proc/$pid/comm" && printf '%s %s\\n' "$pid" "$name"
   kill -9 "$pid"
 done
 """

@@ -90,6 +90,8 @@ def _filled(template: str, script_path: str) -> str:
 
 def split_arguments(text: str) -> tuple[str, ...]:
     """A command line cut into arguments by .NET's rules for Unix: blanks, double quotes, backslashes before quotes."""
+    if '"' not in text and "\\" not in text:
+        return tuple(word for word in text.replace("\t", " ").split(" ") if word)
     found: list[str] = []
     at = 0
     while at < len(text):
