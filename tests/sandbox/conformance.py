@@ -496,6 +496,27 @@ async def a_path_that_is_not_there_can_not_be_got(place: Place) -> None:
         assert list(Path(folder).iterdir()) == []
 
 
+@case
+async def a_folder_of_the_host_can_be_laid_over_one_inside_and_stays_unchanged(place: Place) -> None:
+    session = await place.open()
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder)
+        source.chmod(0o755)
+        (source / "sub").mkdir()
+        (source / "sub" / "file").write_text("original\n")
+        (source / "run.sh").write_text("#!/bin/sh\necho ran\n")
+        (source / "run.sh").chmod(0o755)
+        if not await session.overlay(folder, WORK):
+            assert place.sandbox.capabilities.supervisor != "enter"
+            return
+        script = "cat sub/file; ./run.sh; echo changed > sub/file; rm run.sh; touch new; ls; cat sub/file; ls -ldn ."
+        ran = await run(session, script, cwd=WORK)
+        assert ran.text.startswith("original\nran\nnew\nsub\nchanged\n")
+        assert ran.text.split()[7] == "0"
+        assert (source / "sub" / "file").read_text() == "original\n"
+        assert sorted(path.name for path in source.iterdir()) == ["run.sh", "sub"]
+
+
 # Signals
 
 

@@ -36,7 +36,7 @@ from runyard.sandbox.contract import (
     StepCommand,
     TakeConnection,
 )
-from runyard.sandbox.link import Link, Waiting, warm
+from runyard.sandbox.link import Link, Waiting, overlay_inside, warm
 from runyard.sandbox.network.levels import available_levels
 
 if TYPE_CHECKING:
@@ -177,6 +177,8 @@ class BubblewrapSession:
         self._adopted = False
         self.network: JobNetwork | None = None
         self.first_pid = 0
+        self._bwrap_pid = 0
+        self._overlays = 0
         self.owner_namespace = -1
         self.network_namespace = -1
 
@@ -204,7 +206,9 @@ class BubblewrapSession:
             for fd in opened:
                 os.close(fd)
         try:
-            self.first_pid, _, self.owner_namespace, self.network_namespace = await self._link.opened(_OPEN_SECONDS)
+            self.first_pid, self._bwrap_pid, self.owner_namespace, self.network_namespace = await self._link.opened(
+                _OPEN_SECONDS
+            )
         except TimeoutError as err:
             raise MachineError("the sandbox did not open in time", code="sandbox.open") from err
         start = records.started_at(self.first_pid)
@@ -334,9 +338,16 @@ class BubblewrapSession:
         return BubblewrapRunning(link, number, waiting, read)
 
     async def overlay(self, source: str, target: str) -> bool:
-        """Not while it runs yet; `put` is the way."""
-        del source, target
-        return False
+        """Lay a writable view of the host's folder `source` over the empty folder `target`, owned by the job's user.
+
+        False where the kernel refuses, as it does for a file system that can't be a lower layer.
+        """
+        self._alive()
+        self._overlays += 1
+        where = (self.first_pid, self._bwrap_pid, self._base, f"{self._owned.folder}/disk")
+        name = f"later{self._overlays}"
+        why = await asyncio.to_thread(overlay_inside, where, source, target, name)
+        return why is None
 
     async def put(self, tar: bytes | str, path: str) -> None:
         """Unpack a tar below `path`; refuses a name or link out of it."""

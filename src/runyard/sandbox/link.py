@@ -406,23 +406,36 @@ def _refusal(answer: _Failed) -> MachineError:
     return refused.explain(answer.word, answer.text)
 
 
+def _ask_helper(request: tuple[object, ...], seconds: float) -> tuple[_Any, list[int]]:
+    """One request to the helper process, one answer. Blocks. Raises MachineError when there is none in time."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours:
+        with theirs:
+            _ZYGOTE.ask(request, (theirs.fileno(),))
+        ours.settimeout(seconds)
+        try:
+            got = wire.receive(ours)
+        except TimeoutError as err:
+            raise MachineError(f"the sandbox's helper did not answer in {seconds:g} s", code="sandbox.helper") from err
+    if got is None:
+        raise MachineError("the sandbox's helper ended", code="sandbox.helper")
+    return _DECODER.decode(got[0]), got[1]
+
+
 def listen_inside(pid: int, port: int, seconds: float = 10.0) -> socket.socket:
     """A socket that listens on 127.0.0.1:`port` (0: any) in the network namespace of the process `pid`.
 
     For sandboxes that have no supervisor of ours, such as an engine's container. Blocks for milliseconds, at most
     `seconds`. Raises MachineError.
     """
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with ours:
-        with theirs:
-            _ZYGOTE.ask(("listen", pid, port), (theirs.fileno(),))
-        ours.settimeout(seconds)
-        try:
-            got = wire.receive(ours)
-        except TimeoutError as err:
-            raise MachineError(f"no socket inside process {pid} in {seconds:g} s", code="sandbox.listen") from err
-    answer = None if got is None else _DECODER.decode(got[0])
-    if got is None or not isinstance(answer, _Listening) or not got[1]:
-        text = answer.text if isinstance(answer, _Failed) else "the helper ended"
-        raise MachineError(f"can't listen inside process {pid}: {text}", code="sandbox.listen")
-    return socket.socket(fileno=got[1][0])
+    answer, fds = _ask_helper(("listen", pid, port), seconds)
+    if isinstance(answer, _Listening) and fds:
+        return socket.socket(fileno=fds[0])
+    text = answer.text if isinstance(answer, _Failed) else "the helper said something else"
+    raise MachineError(f"can't listen inside process {pid}: {text}", code="sandbox.listen")
+
+
+def overlay_inside(where: tuple[int, int, int | None, str], source: str, target: str, name: str) -> str | None:
+    """Lay a folder of the host over one of an open sandbox; None when done, else why not. Blocks, at most 10 s."""
+    answer, _ = _ask_helper(("overlay", where, (source, target, name)), 10.0)
+    return answer.text if isinstance(answer, _Failed) else None

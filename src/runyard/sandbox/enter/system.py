@@ -42,6 +42,7 @@ _MOUNT_SETATTR = 442
 _CAPSET = {"x86_64": 126, "aarch64": 91}
 _OPEN_TREE_CLONE = 1
 _MOVE_MOUNT_F_EMPTY_PATH = 4
+_MOVE_MOUNT_T_EMPTY_PATH = 0x40
 _AT_EMPTY_PATH = 0x1000
 _AT_RECURSIVE = 0x8000
 _MOUNT_ATTR_IDMAP = 0x00100000
@@ -126,6 +127,12 @@ def attach_tree(tree: int, target: str) -> None:
         _libc.syscall(_MOVE_MOUNT, tree, b"", -100, os.fsencode(target), _MOVE_MOUNT_F_EMPTY_PATH),
         f"move_mount {target}",
     )
+
+
+def attach_tree_at(tree: int, target: int) -> None:
+    """Put a detached mount on the folder behind the descriptor `target`."""
+    flags = _MOVE_MOUNT_F_EMPTY_PATH | _MOVE_MOUNT_T_EMPTY_PATH
+    _checked(_libc.syscall(_MOVE_MOUNT, tree, b"", target, b"", flags), "move_mount")
 
 
 def _prctl(option: int, a: int = 0, b: int = 0, c: int = 0, d: int = 0) -> int:

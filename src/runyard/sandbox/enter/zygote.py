@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 
-from runyard.sandbox.enter import inside, supervisor, wire
+from runyard.sandbox.enter import inside, overlaying, supervisor, wire
 
 
 def main(fd: int) -> None:
@@ -55,6 +55,8 @@ def _serve(sock: _socket.socket, payload: bytes, fds: list[int]) -> None:
             supervisor.serve(control, request[1], fds[1:])
         elif request[0] == "listen":
             inside.serve(control, request[1], request[2])
+        elif request[0] == "overlay":
+            overlaying.serve(control, overlaying.Where(*request[1]), *request[2])
         status = 0
     finally:
         os._exit(status)
