@@ -50,6 +50,7 @@ def test_the_probes_line_is_read(output: bytes, code: int, answer: Answer) -> No
         (attempts.without(WORD), Answer(problem="exit 1"), "not_tried"),
         (attempts.unreached, Answer(error=errno.EHOSTUNREACH), "held"),
         (attempts.unreached, Answer(error=errno.ECONNREFUSED), "gave_way"),
+        (attempts.unreached, Answer(error=errno.EADDRNOTAVAIL), "held"),
         (attempts.unreached, Answer(error=errno.ETIMEDOUT), "not_tried"),
         (attempts.unreached, Answer(detail="connected"), "gave_way"),
         (attempts.not_connected, Answer(error=errno.ECONNREFUSED), "held"),

@@ -18,7 +18,8 @@ from runyard.sandbox.attack.calls import NUMBERS
 Verdict: TypeAlias = Literal["held", "gave_way", "not_tried"]
 
 _NO: Final = frozenset((errno.EPERM, errno.EACCES, errno.ENOSYS))
-_UNREACHED: Final = frozenset((errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EPERM, errno.EACCES, errno.EAFNOSUPPORT))
+_UNREACHED: Final = frozenset((errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EPERM, errno.EACCES))
+_NO_FAMILY: Final = frozenset((errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL))
 _HARMLESS_DEVICES: Final = frozenset(
     (
         "null",
@@ -132,7 +133,7 @@ def without(word: str) -> Judge:
 
 def unreached(answer: Answer) -> tuple[Verdict, str]:
     """A connection that must not leave: an answer of any kind, a refusal of the port included, came from outside."""
-    if answer.error in _UNREACHED:
+    if answer.error in _UNREACHED or answer.error in _NO_FAMILY:
         return "held", _named(answer.error)
     if answer.error == errno.ECONNREFUSED:
         return "gave_way", "the destination answered that the port is closed"

@@ -101,10 +101,10 @@ def _judge_disk(answer: Answer) -> tuple[Verdict, str]:
 
 async def _cpu(inside: Inside) -> list[Finding]:
     """Less than the share is held, whatever the reason: a busy machine gives less than it may."""
-    answer = await inside.ask("spin", "1500", seconds=20)
+    answer = await inside.ask("spin", "1000", seconds=20)
     name = f"use a whole core of {CPUS}"
     if answer.detail is None or not answer.detail.strip().isdigit():
         return [Finding("cpu_limit", name, "not_tried", answer.problem or "")]
     used = int(answer.detail)
-    verdict: Verdict = "gave_way" if used > 1500 * 2 * CPUS else "held"
-    return [Finding("cpu_limit", name, verdict, f"{used} ms in 1500")]
+    verdict: Verdict = "gave_way" if used > 1000 * 2 * CPUS else "held"
+    return [Finding("cpu_limit", name, verdict, f"{used} ms in 1000")]

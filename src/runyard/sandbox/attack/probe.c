@@ -410,7 +410,7 @@ static void any_call_in_child(int count, char **arguments) {
     if (child == 0) any_call(count, arguments);
     int status = 0;
     C4(WAIT4, child, &status, 0, 0);
-    leave(status >> 8 & 255);
+    leave(status & 127 ? 128 + (status & 127) : status >> 8 & 255);
 }
 
 void begin(word *stack) {
