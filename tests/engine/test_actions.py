@@ -349,6 +349,44 @@ def test_every_refused_action_is_named_before_anything_runs() -> None:
     assert ran.session.steps == []
 
 
+def test_cancel_reaches_a_pre_phase_and_a_post_phase_by_their_own_conditions() -> None:
+    for condition, outcome in (("always()", "success"), ("success()", "cancelled")):
+        local = f"runs: {{using: node20, main: m.js, post: q.js, post-if: {condition}}}"
+        going = Reply(output=b"begun\n") if outcome == "success" else Reply(output=b"begun\n", until="interrupt")
+        actions = Actions({"a": local}, q=going)
+        actions.bench.order_when(lambda e: isinstance(e, Log) and e.kind == "output" and b"begun" in e.data, Cancel())
+        ran = actions.run(uses(1, "./a"))
+        assert ran.named_steps()[1].outcome == outcome
+    early = "runs: {using: node20, main: m.js, pre: p.js, pre-if: success()}"
+    pre = Actions({}, Store(o__early=early), p=Reply(output=b"begun\n", until="interrupt"))
+    pre.bench.order_when(lambda e: isinstance(e, Log) and e.kind == "output" and b"begun" in e.data, Cancel())
+    ran = pre.run(uses(1, "o/early@v1"))
+    assert ran.session.steps[0].signals
+    assert ran.finished.conclusion == "cancelled"
+
+
+def test_services_of_the_claim_reach_actions_and_scripts_by_kind() -> None:
+    import msgspec
+
+    given = msgspec.structs.replace(
+        claim(step(1, run="x"), uses(2, "./a"), env=[{"NODE_ICU_DATA": "x"}]),
+        endpoints={"results": "http://r", "runtime": "http://t", "oidc": "http://o"},
+        tokens={"runtime": "tok", "oidc": "oid"},
+    )
+    ran = Actions({"a": POSTS}).bench.run(given)
+    script, node = ran.command(0).env, ran.command(1).env
+    assert "ACTIONS_RUNTIME_TOKEN" not in script
+    assert script["ACTIONS_ID_TOKEN_REQUEST_TOKEN"] == node["ACTIONS_ID_TOKEN_REQUEST_TOKEN"] == "oid"
+    assert (node["ACTIONS_RUNTIME_URL"], node["ACTIONS_RUNTIME_TOKEN"], node["ACTIONS_RESULTS_URL"]) == (
+        "http://t",
+        "tok",
+        "http://r",
+    )
+    assert node["ACTIONS_CACHE_SERVICE_V2"] == "True"
+    assert "NODE_ICU_DATA" in script
+    assert "NODE_ICU_DATA" not in node
+
+
 def test_the_first_word_of_a_job_without_store_is_what_it_can_do() -> None:
     ran = Bench().run(claim(uses(1, "o/one@v1")))
     assert ran.finished.reason_code == "refused"

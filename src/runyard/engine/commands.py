@@ -317,6 +317,11 @@ class CommandReader:
         # The last command ended with a CR that may be half of a CRLF.
         self._drop_line_feed = False
 
+    @property
+    def pending(self) -> bool:
+        """Whether anything of an unfinished line is held."""
+        return self._waiting > 0
+
     def feed(self, chunk: bytes) -> Iterator[Segment | CommandRefused]:
         """The segments that `chunk` completes. Use it up before the next call: commands act between lines."""
         if not chunk:

@@ -304,7 +304,7 @@ class JobRun:
     def _stop_what_should(self) -> None:
         """Look at the condition of every step that runs again; the ones that no longer hold are stopped (section 5)."""
         for frame in list(self.job.frames):
-            if frame.control.why is None and not (frame.phase == "post" or retest(frame)):
+            if frame.control.why is None and not retest(frame):
                 frame.log.issue("error", "The operation was canceled.")
                 frame.explain("cancelled_by_user", "the job was cancelled")
                 frame.control.stop("cancelled")

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 QUIET_S = 0.05
 """A step that printed nothing for so long may be waiting behind a prompt: its unfinished line is shown."""
 
+CHUNK_BYTES = 128 << 10
 MATCHER_FILE_LIMIT = 4 << 20
 _REPLACED_BY = {"set-env": "GITHUB_ENV", "add-path": "GITHUB_PATH"}
 _DEPRECATED = {"set-output": "GITHUB_OUTPUT", "save-state": "GITHUB_STATE"}
@@ -65,17 +66,21 @@ class StepOutput:
 
     async def pump(self, running: Running) -> None:
         """Everything the command prints, until its output ends or the caller stops waiting."""
-        while True:
-            try:
-                async with asyncio.timeout(QUIET_S):
-                    data = await running.read()
-            except TimeoutError:
-                self._let_go()
-                data = await running.read()
-            if not data:
-                return
+        while data := await self._next(running):
             await self._take(self._reader.feed(data))
             await self._frame.log.drain()
+            # A pipe that is always full would keep orders and heartbeats from their turn.
+            await asyncio.sleep(0)
+
+    async def _next(self, running: Running) -> bytes:
+        """More output; after a moment of silence, what is held of an unfinished line is shown first."""
+        if self._reader.pending:
+            try:
+                async with asyncio.timeout(QUIET_S):
+                    return await running.read(CHUNK_BYTES)
+            except TimeoutError:
+                self._let_go()
+        return await running.read(CHUNK_BYTES)
 
     async def finish(self) -> None:
         """The end of the output: the last line counts though its end is missing (F46)."""
@@ -149,15 +154,11 @@ class StepOutput:
         self._frame.explain("command_error", refused.because)
 
     async def _obey(self, command: Command) -> None:
-        """One command. Those that `CommandReader` carries out itself come along for their line alone."""
-        log = self._frame.log
-        name = command.name
-        if self._reader.echo and name in ECHOED:
-            log.output(f"{command.line}\n".encode("utf-8", "surrogateescape"))
+        """One command; its line, where echo is on, came before it from the reader."""
         try:
             await self._carry_out(command)
         except CommandError as error:
-            shown = command.line if name in ECHOED else name
+            shown = command.line if command.name in ECHOED else command.name
             self._refuse(CommandRefused(str(error), shown))
 
     async def _carry_out(self, command: Command) -> None:
@@ -189,13 +190,8 @@ class StepOutput:
                 await self._add_matcher(data)
             case "remove-matcher":
                 await self._remove_matcher(command)
-            case "stop-commands":
-                if not self._reader.echo:
-                    log.output(f"{command.line}\n".encode("utf-8", "surrogateescape"))
-            case "echo" | "internal-set-repo-path":
-                pass
             case _:
-                log.output(f"{command.line}\n".encode("utf-8", "surrogateescape"))
+                return
 
     def _deprecated(self, name: str) -> None:
         if name not in self._frame.said_deprecated:

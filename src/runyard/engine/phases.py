@@ -67,6 +67,7 @@ async def _run_javascript(frame: Frame, step: ActionStep, instance: ActionInstan
         cwd=job.layout.workspace,
         inputs=inputs,
         services=job.action_services,
+        without=("NODE_ICU_DATA",),
         say_exit=False,
     )
 
@@ -163,11 +164,13 @@ async def run_pre(outer: Frame, step: ActionStep, instance: ActionInstance, scop
     frame.name = f"Pre {default_name(step)}"
     frame.github["action_repository"] = step.repository
     frame.github["action_ref"] = step.ref
+    job.frames.append(frame)
     try:
         if isinstance(runs, CompositeRuns):
             return await _pre_of_composite(frame, step, instance, runs)
         if not isinstance(runs, JavaScriptRuns) or not runs.pre:
             return Result.SUCCESS
+        frame.condition = runs.pre_if
         frame.add_own_env(await texts_of(frame, step.env))
         if not (await decide(frame, runs.pre_if)).runs:
             return Result.SKIPPED
@@ -178,6 +181,8 @@ async def run_pre(outer: Frame, step: ActionStep, instance: ActionInstance, scop
     except InputError as error:
         outer.log.issue("error", f"{frame.name}: {error}")
         return Result.FAILURE
+    finally:
+        job.frames.remove(frame)
     return merge(result, Result.FAILURE) if frame.command_failed else result
 
 
@@ -247,6 +252,7 @@ async def _post_javascript(
     if not instance.local:
         post.github["action_repository"] = step.repository
         post.github["action_ref"] = step.ref
+    post.condition = condition
     try:
         post.add_own_env(await texts_of(post, step.env))
         decision = await decide(post, condition)

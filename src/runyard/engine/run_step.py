@@ -111,6 +111,7 @@ async def run_command(
     files: tuple[FileIn, ...] = (),
     inputs: Mapping[str, str] | None = None,
     services: Mapping[str, str] | None = None,
+    without: tuple[str, ...] = (),
     say_exit: bool = True,
 ) -> Result:
     """Run a process of this step and obey what it printed and wrote. Its environment is made up here (section 6)."""
@@ -127,6 +128,8 @@ async def run_command(
         runner=job.runner,
         services={**job.script_services, **(services or {})},
     )
+    for name in without:
+        env.pop(name, None)
     frame.last_command = (env, cwd)
     output = StepOutput(frame)
     command = StepCommand(

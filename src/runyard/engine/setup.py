@@ -86,8 +86,31 @@ def make_contexts(job: Job) -> None:
         {name: {"result": each.result, "outputs": dict(each.outputs)} for name, each in spec.needs.items()}
     )
     _describe_workflow(job)
+    _name_services(job)
     job.event_json = json.dumps(github["event"], indent=2, ensure_ascii=False).encode("utf-8", "replace")
     job.tracking_id = f"github_{os.urandom(16).hex()}"
+
+
+_ACTION_VARIABLES = {
+    "runtime": ("ACTIONS_RUNTIME_URL", "ACTIONS_RUNTIME_TOKEN"),
+    "cache": ("ACTIONS_CACHE_URL", ""),
+    "results": ("ACTIONS_RESULTS_URL", ""),
+}
+
+
+def _name_services(job: Job) -> None:
+    """The variables of the services that the claim names (7.3): scripts get the id-token pair alone."""
+    endpoints, tokens = job.claim.endpoints, job.claim.tokens
+    if "oidc" in endpoints and "oidc" in tokens:
+        job.script_services["ACTIONS_ID_TOKEN_REQUEST_URL"] = endpoints["oidc"]
+        job.script_services["ACTIONS_ID_TOKEN_REQUEST_TOKEN"] = tokens["oidc"]
+    for service, (url, token) in _ACTION_VARIABLES.items():
+        if service in endpoints:
+            job.action_services[url] = endpoints[service]
+        if token and service in tokens:
+            job.action_services[token] = tokens[service]
+    if "results" in endpoints:
+        job.action_services["ACTIONS_CACHE_SERVICE_V2"] = "True"
 
 
 def _describe_workflow(job: Job) -> None:

@@ -116,6 +116,7 @@ class Frame:
         self.log = log
         self.control = control
         self.phase: Phase = phase
+        self.condition = step.condition if phase == "main" else "always()"
         self.env: ExactObject = ExactObject(job.env)
         self.env.update(scope.own_env)
         self.own_env: dict[str, str] = dict(scope.own_env)

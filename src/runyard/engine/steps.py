@@ -203,7 +203,7 @@ async def _nested_lifecycle(frame: Frame) -> Result:
 
 def retest(frame: Frame) -> bool:
     """Whether a step that runs may go on after the job's status has changed (section 5)."""
-    return still_holds(frame, frame.step.condition)
+    return still_holds(frame, frame.condition)
 
 
 async def _try_name(frame: Frame) -> None:
