@@ -131,6 +131,23 @@ def host() -> subprocess.Popen[str]:
     return made
 
 
+def become_ordinary() -> None:
+    """Be an ordinary user, where everybody may open the tun device: in mounts of our own, which no other sees."""
+    sys.path[:0] = [str(HERE.parents[1]), str(HERE.parents[2] / "src")]
+    from sandbox import ordinary_user
+
+    home = "/mnt"
+    subprocess.run(["mount", "-t", "tmpfs", "home", home], check=True, timeout=10)
+    ordinary_user.open_the_way(
+        [os.path.realpath(sys.base_prefix), os.path.realpath(sys.prefix), str(ordinary_user.ROOT)]
+    )
+    os.mknod(f"{home}/tun", 0o020666, os.makedev(10, 200))
+    os.chmod(f"{home}/tun", 0o666)  # noqa: PTH101
+    subprocess.run(["mount", "--bind", f"{home}/tun", "/dev/net/tun"], check=True, timeout=10)
+    os.chown(home, ordinary_user.UID, ordinary_user.UID)
+    ordinary_user.become(home)
+
+
 def job() -> tuple[subprocess.Popen[str], int]:
     """A namespace as a sandbox has it: owned by a user namespace of its own."""
     made = start("unshare", "--user", "--map-root-user", "--net", "sh", "-c", "echo made; exec cat")
@@ -275,9 +292,12 @@ def main() -> None:
         return
     behind = host()
     try:
+        if sys.argv[1:] == ["ordinary"]:
+            become_ordinary()
         print(json.dumps(anyio.run(play_bridge if sys.argv[1:] == ["bridge"] else play)))
     finally:
-        behind.kill()
+        assert behind.stdin is not None
+        behind.stdin.close()
         behind.wait(10)
 
 

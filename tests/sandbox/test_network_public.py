@@ -50,13 +50,15 @@ def staged(*arguments: str, user: bool = False) -> dict[str, Any]:
     return told
 
 
-@pytest.fixture(params=[False, True], ids=["as root", "as a user"])
+@pytest.fixture(params=["root", "root of a user namespace", "ordinary user"])
 def own(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """The stage with an uplink of its own; as root, and with no privilege outside a user namespace."""
+    """The stage with an uplink of its own, opened by each kind of user."""
     need("slirp4netns", tun=True)
-    if not request.param and os.geteuid() != 0:
+    if request.param == "root of a user namespace":
+        return staged(user=True)
+    if os.geteuid() != 0:
         pytest.skip("not root")
-    return staged(user=bool(request.param))
+    return staged("ordinary") if request.param == "ordinary user" else staged()
 
 
 def test_public_web_ports_and_the_sandboxes_resolver_are_reached(own: dict[str, Any]) -> None:

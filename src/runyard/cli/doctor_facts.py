@@ -88,7 +88,7 @@ def _engine(name: str) -> EngineFacts:
     from runyard.sandbox import docker_api, docker_wire
 
     path = docker_api.default_socket("podman" if name == "podman" else "docker")
-    if not Path(path).exists():
+    if not os.path.exists(path):  # noqa: PTH110 - a Path raises for a closed folder
         return EngineFacts(name=name, socket=path, state="absent")
     if not docker_api.answers_at(path):
         return EngineFacts(name=name, socket=path, state="denied")
@@ -200,7 +200,7 @@ def _disks() -> tuple[DiskFacts, ...]:
     found = []
     for what, wanted in places.items():
         path = Path(wanted)
-        while not path.exists() and path != path.parent:
+        while not os.path.exists(path) and path != path.parent:  # noqa: PTH110 - as above
             path = path.parent
         try:
             told = os.statvfs(path)

@@ -128,10 +128,16 @@ class _Helper:
         command = [find_program("slirp4netns") or "slirp4netns", "--configure", f"--mtu={MTU}"]
         command += ["--disable-host-loopback", "--enable-sandbox", "--enable-seccomp"]
         command += [f"--ready-fd={ready_theirs}", f"--exit-fd={hold_theirs}"]
+        command += ["--netns-type=path", f"/proc/self/fd/{inside.net}", "tap0"]
         if inside.owner is not None:
             passed.append(inside.owner)
-            command.append(f"--userns-path=/proc/self/fd/{inside.owner}")
-        command += ["--netns-type=path", f"/proc/self/fd/{inside.net}", "tap0"]
+            owner = f"/proc/self/fd/{inside.owner}"
+            if os.geteuid() == 0:
+                command[1:1] = [f"--userns-path={owner}"]
+            else:
+                # Its confinement needs to be the namespace's root, which it becomes by itself only for a given pid.
+                enter = [find_program("nsenter") or "nsenter", f"--user={owner}", "--preserve-credentials", "--"]
+                command[:0] = enter
         try:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=said_theirs, stderr=said_theirs, pass_fds=passed
@@ -196,7 +202,7 @@ class _Said:
     def text(self) -> str:
         """The last lines, as one."""
         self._take_rest()
-        return " · ".join(self._kept.decode("utf-8", "replace").split("\n")[-4:]).strip(" ·") or "it said nothing"
+        return " · ".join(self._kept.decode("utf-8", "replace").split("\n")[-8:]).strip(" ·") or "it said nothing"
 
     def _take_rest(self) -> None:
         if self._file >= 0:
