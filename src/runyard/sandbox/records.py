@@ -1,4 +1,4 @@
-# ruff: noqa: PTH100, PTH101, PTH102, PTH103, PTH104, PTH108, PTH111, PTH112, PTH114, PTH120, PTH208
+# ruff: noqa: PTH110, PTH116, PTH100, PTH101, PTH102, PTH103, PTH104, PTH108, PTH111, PTH112, PTH114, PTH120, PTH208
 # On the way of every job, where a path object costs more than the call.
 
 """What each sandbox owns on this machine, written down before it is made, and removed when its owner is dead.
@@ -82,8 +82,14 @@ def own(state: str, name: str, backend: str) -> Owned:
     parent = f"{state}/sandboxes"
     os.makedirs(parent, mode=0o700, exist_ok=True)
     folder = f"{parent}/{name}"
-    lock = os.open(f"{parent}/{name}.lock", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    path = f"{folder}.lock"
+    while True:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # A reaper may have found the lock free in between, taken it for a dead owner's and removed it.
+        if os.path.exists(path) and os.path.samestat(os.stat(path), os.fstat(lock)):
+            break
+        os.close(lock)
     os.mkdir(folder, 0o700)
     return Owned(folder, Record(name=name, backend=backend, owner_pid=os.getpid()), lock)
 
