@@ -7,8 +7,6 @@ that takes too long is stopped and its matcher removed with a warning.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
@@ -16,6 +14,7 @@ import msgspec
 from runyard.engine.commands import ISSUE_LEVELS, MESSAGE_LIMIT, checked_places
 from runyard.engine.matcher_regex import Compiled, UnsupportedPatternError, compile_pattern
 from runyard.job import Annotation, AnnotationLevel
+from runyard.report.mask_search import PADDING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -273,12 +272,13 @@ class Matchers:
             return
         every_line = self._look_at_all or (self._strip_ansi and b"\x1b" in data)
         hits = [] if every_line else self._hits(data)
-        if every_line or hits or self._look_at_next or (self._seen and self._looping()):
-            lines = data.splitlines(keepends=True)
-            yield from self._scan_lines(lines, [True] * len(lines) if every_line else self._near(lines, hits))
+        looping = self._seen and self._looping()
+        if every_line or hits or self._look_at_next or looping:
+            windows = [(0, len(data))] if every_line else self._windows(data, hits)
+            yield from self._scan_windows(data, [(0, 0), *windows] if looping else windows)
         else:
             self._seen = False
-            self._remember(_last_lines(data, self._reach))
+            self._remember(data)
             yield data
 
     def _hits(self, data: bytes) -> list[int]:
@@ -288,7 +288,7 @@ class Matchers:
 
             texts = {text for matcher in self._matchers for text in matcher.key}
             # A few texts of this kind are searched for side by side, at several gigabytes a second.
-            self._finder = BytesAhoCorasick(sorted(texts), matchkind=MatchKind.LeftmostFirst)
+            self._finder = BytesAhoCorasick([*sorted(texts), *PADDING], matchkind=MatchKind.LeftmostFirst)
         hits: list[int] = []
         end = 0
         for _, at, _ in self._finder.find_matches_as_indexes(data):
@@ -312,51 +312,45 @@ class Matchers:
         except TimeoutError:
             return True
 
-    def _near(self, lines: list[bytes], hits: list[int]) -> list[bool]:
-        """Which lines to look at: those near a hit, and what the block before has left to do."""
-        count, reach = len(lines), self._reach
-        chosen = [False] * count
-        chosen[: self._look_at_next] = [True] * min(self._look_at_next, count)
-        self._look_at_next = max(0, self._look_at_next - count)
-        if hits:
-            begins = list(accumulate(map(len, lines), initial=0))
-            for hit in hits:
-                index = bisect_left(begins, hit)
-                # A line that LF ends may be several that CR ends.
-                last = bisect_left(begins, begins[index] + 1)
-                while last < count and not lines[last - 1].endswith(b"\n"):
-                    last += 1
-                for near in range(max(0, index - reach), min(count, last + reach)):
-                    chosen[near] = True
-                self._look_at_next = max(self._look_at_next, last + reach - count)
-        return chosen
+    def _windows(self, data: bytes, hits: list[int]) -> list[tuple[int, int]]:
+        """The lines to look at, as stretches of bytes: those near a hit, and what the block before has left to do."""
+        windows = []
+        missing = 0
+        if self._look_at_next:
+            end, missing = _forward(data, 0, self._look_at_next)
+            windows.append((0, end))
+        for hit in hits:
+            begin = hit
+            for _ in range(self._reach if hit else 0):
+                begin = data.rfind(b"\n", 0, max(begin - 1, 0)) + 1
+            end, left = _forward(data, hit, self._reach + 1)
+            windows.append((begin, end))
+            missing = max(missing, left)
+        self._look_at_next = missing
+        return windows
 
-    def _scan_lines(self, lines: list[bytes], looked_at: list[bool]) -> Iterator[Found]:
-        plain: list[bytes] = []
-        previous = -1
-        for index, line in enumerate(lines):
-            if not (looked_at[index] or (index == previous + 1 and self._seen and self._looping())):
-                plain.append(line)
-                continue
-            if index != previous + 1:
-                self._reset()
-                self._seen = True
-            elif not self._seen:
-                self._catch_up()
-            previous = index
-            shown = True
-            for result in self._look(line):
-                if plain:
-                    yield b"".join(plain)
-                    plain = []
-                yield result
-                shown = not isinstance(result, Issue)
-            if shown:
-                plain.append(line)
-        self._seen = previous == len(lines) - 1
-        self._remember(lines)
-        if plain:
-            yield b"".join(plain)
+    def _scan_windows(self, data: bytes, windows: list[tuple[int, int]]) -> Iterator[Found]:
+        """Look at the lines of the windows, and at those after one for as long as a matcher loops."""
+        shown = at = seen_to = 0
+        for begin, end in windows:
+            at = max(at, begin)
+            while at < end or (at < len(data) and at == seen_to and self._looping()):
+                if at != seen_to:
+                    self._reset()
+                    self._seen = True
+                elif not self._seen:
+                    self._catch_up()
+                start, at = at, _line_end(data, at)
+                seen_to = at
+                for result in self._look(data[start:at]):
+                    if start > shown:
+                        yield data[shown:start]
+                    yield result
+                    shown = at if isinstance(result, Issue) else start
+        self._seen = seen_to == len(data)
+        self._remember(data)
+        if shown < len(data):
+            yield data[shown:] if shown else data
 
     def _look(self, line: bytes) -> list[Issue | Removed]:
         text = line.rstrip(b"\r\n").decode("utf-8", "replace")
@@ -404,9 +398,9 @@ class Matchers:
         for line in self._before:
             self._look(line)
 
-    def _remember(self, lines: list[bytes]) -> None:
+    def _remember(self, data: bytes) -> None:
         if self._reach:
-            self._before = [*self._before, *lines[-self._reach :]][-self._reach :]
+            self._before = [*self._before, *_last_lines(data, self._reach)][-self._reach :]
 
     def _replace(self, owner: str, new: _Matcher | None) -> bool:
         """Put a matcher in the place of its namesake; whether there was one."""
@@ -447,9 +441,25 @@ def _number(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
+def _line_end(data: bytes, at: int) -> int:
+    """Where the line at `at` ends, its line end included."""
+    line_feed = data.find(b"\n", at)
+    end = len(data) if line_feed < 0 else line_feed + 1
+    carriage_return = data.find(b"\r", at, end)
+    return end if carriage_return < 0 or carriage_return + 1 == line_feed else carriage_return + 1
+
+
+def _forward(data: bytes, at: int, count: int) -> tuple[int, int]:
+    """The end of so many lines (that LF ends) from `at`, and how many there were too few."""
+    for done in range(count):
+        end = data.find(b"\n", at) + 1
+        if not end:
+            return len(data), count - done - (1 if at < len(data) else 0)
+        at = end
+    return at, 0
+
+
 def _last_lines(data: bytes, count: int) -> list[bytes]:
-    if not count:
-        return []
     at = len(data)
     for _ in range(count):
         at = data.rfind(b"\n", 0, max(at - 1, 0)) + 1

@@ -22,8 +22,11 @@ _FULL_BUCKET = 4
 _LOOKED_AT = 64
 _RARE_ENOUGH = 14
 _DFA_KEYS = 4000
-_GROUP = 64
+PADDING = (b"\x01\x00runyard", b"\x02\x00runyard", b"\x03\x00runyard", b"\x04\x00runyard")
+"""Beside these, a few texts are searched for side by side; three alone would be searched for by their first letters."""
+_GROUP = 64 - len(PADDING)
 """So many keys are searched for side by side, at several gigabytes a second; one more, and it is five times slower."""
+_MANY_HITS = 64
 _FILTERED_KEYS = 10 * _GROUP
 _BUILD_COST = 100
 """Building costs about as much for a key as a look-up in the table for this many bytes."""
@@ -66,6 +69,7 @@ class PatternSearch:
         self._buckets: dict[bytes, list[tuple[bytes, int]]] = {}
         self._automaton: BytesAhoCorasick | None = None
         self._filters: list[BytesAhoCorasick] = []
+        self._longest_key = 0
         self._built: list[list[tuple[bytes, int]]] = []
         self._young: dict[bytes, list[bytes]] = {}
         self._young_short: list[bytes] = []
@@ -100,10 +104,11 @@ class PatternSearch:
             self._choose(len(data))
             if self._has_young():
                 self._find_young(data, found)
-        if self._built and not (self._filters and self._nothing_in(data)):
-            for key, start, _ in self._exact().find_matches_as_indexes(data, overlapping=True):
+        for begin_at, end_at in self._places(data) if self._built else ():
+            part = data[begin_at:end_at] if end_at - begin_at < len(data) else data
+            for key, start, _ in self._exact().find_matches_as_indexes(part, overlapping=True):
                 for pattern, offset in self._built[key]:
-                    begin = start - offset
+                    begin = begin_at + start - offset
                     if begin >= 0 and data.startswith(pattern, begin):
                         found.append((begin, begin + len(pattern)))
         return merge(found) if len(found) > 1 else found
@@ -185,11 +190,24 @@ class PatternSearch:
         self._automaton = None
         keys = list(self._buckets)
         groups = [keys[at : at + _GROUP] for at in range(0, len(keys), _GROUP)] if len(keys) <= _FILTERED_KEYS else []
-        self._filters = [BytesAhoCorasick(group, matchkind=MatchKind.LeftmostFirst) for group in groups]
+        self._filters = [BytesAhoCorasick([*group, *PADDING], matchkind=MatchKind.LeftmostFirst) for group in groups]
+        self._longest_key = max(map(len, keys), default=0)
         self._young_waits, self._young_short, self._young, self._spent = [], [], {}, 0
 
-    def _nothing_in(self, data: bytes) -> bool:
-        return not any(group.find_matches_as_indexes(data) for group in self._filters)
+    def _places(self, data: bytes) -> list[Range]:
+        """The parts of `data` that hold all its keys: none, mostly, or the surroundings of what the filter found.
+
+        The filter doesn't tell keys that overlap one it tells, so it is looked at once more around each.
+        """
+        if not self._filters:
+            return [(0, len(data))]
+        places: list[Range] = []
+        for group in self._filters:
+            hits = group.find_matches_as_indexes(data)
+            if len(hits) > _MANY_HITS:
+                return [(0, len(data))]
+            places.extend((max(0, start - self._longest_key), end + self._longest_key) for _, start, end in hits)
+        return merge(places) if len(places) > 1 else places
 
     def _exact(self) -> BytesAhoCorasick:
         """The automaton of all keys; it is built when a block has one for the first time."""
