@@ -19,6 +19,7 @@ from runyard.expression.positioned_yaml import (
 from runyard.workflow import Problem, check_manifest, check_workflow, read_workflow
 from runyard.workflow.patterns import BadPatternError, Piece, check_pattern, matches, pattern_pieces
 from runyard.workflow.patterns import _matches_in_step as in_step
+from runyard.workflow.problems import MOST
 
 
 def only(source: str | bytes) -> Problem:
@@ -48,6 +49,42 @@ def test_billion_laughs() -> None:
 def test_one_long_text_repeated() -> None:
     problem = only(f"a: &a '{'x' * 500_000}'\nb: [{', '.join(['*a'] * 100_000)}]")
     assert "aliases grow this document" in problem.message
+
+
+def test_a_file_full_of_problems_is_not_read_to_its_end() -> None:
+    keys = "".join(f"key{number}: 1\n" for number in range(20_000))
+    problems = read_workflow(f"on: push\n{keys}", path="w.yml").problems
+    assert len(problems) == MOST + 1
+    assert problems[0].message == "1000 problems, and the rest of the file was not read"
+    assert problems[1].message == "Unexpected value 'key0'"
+    assert len(check_manifest(f"runs: {{using: composite, steps: [{'{run: a},' * 2000}]}}", path="a")) == MOST + 1
+
+
+def test_many_warnings_refuse_nothing() -> None:
+    numbers = ", ".join(f"k{number}: 1.{number}0" for number in range(1, 2000))
+    reading = read_workflow(
+        f"on: push\nenv: {{{numbers}}}\njobs: {{j: {{runs-on: x, steps: [{{run: a}}]}}}}", path="w.yml"
+    )
+    assert reading.workflow is not None
+    assert len(reading.problems) == MOST
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "jobs",
+    [
+        "".join(f"  j{n}: {{needs: j{(n + 1) % 1500}, runs-on: x, steps: [{{run: a}}]}}\n" for n in range(1500)),
+        "".join(f"  j{n}: {{needs: [{', '.join(f'j{m}' for m in range(150))}], runs-on: x}}\n" for n in range(300)),
+        "  j: {runs-on: x, steps: [" + "{run: a}, " * 4_000 + "]}",
+        "  j: {runs-on: x, steps: [&a {run: '${{ github.ref }}', env: {A: 1}}, " + "*a, " * 2000 + "]}",
+        "  j: {runs-on: x, name: '" + "${{a}} " * 25_000 + "', steps: [{run: a}]}",
+        "  j: {runs-on: x, name: '" + "${{a}} " * 100_000 + "', steps: [{run: a}]}",
+    ],
+    ids=["ring", "dense", "steps", "aliases", "expressions", "too-long"],
+)
+def test_large_files_end(jobs: str, request: pytest.FixtureRequest) -> None:
+    good = request.node.callspec.id in {"steps", "aliases"}
+    assert (read_workflow(f"on: push\njobs:\n{jobs}", path="w.yml").workflow is not None) is good
 
 
 @pytest.mark.parametrize(

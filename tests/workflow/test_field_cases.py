@@ -1,4 +1,4 @@
-"""Field cases that are decided when a workflow is read: F04 (its inputs), F32, F34 (the rules), F54; and D6."""
+"""Field cases decided when a workflow is read: F04 (its inputs), F32, F34 (the rules), F44 (its text), F54; and D6."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from runyard.job import InputError
+from runyard.job import InputError, RunStep
 from runyard.workflow import EventFacts, compile_workflow, dispatch_inputs, triggered
 from workflow.files import JOB, changed, decided, env_of, errors, job, push, read, warnings
 
@@ -152,3 +152,17 @@ def test_skip_messages(message: str, event: str) -> None:
 @pytest.mark.parametrize("message", ["skip ci", "fix skip-checks: true", "fix\nskip-checks: true", ""])
 def test_messages_that_skip_nothing(message: str) -> None:
     assert decided("push", event="push", ref="refs/heads/a", head_commit_message=message)
+
+
+def test_F44_steps_that_share_files_are_read() -> None:
+    """The shell parts of the case hold quotes, braces and redirections; they stay as written."""
+    script = """for f in "$GITHUB_ENV" "${GITHUB_OUTPUT}"; do test ! -s "$f" || exit 1; done; echo "$GITHUB_ENV" > p"""
+    last = 'echo "[${{ steps.a.outputs.o }}][${{ toJSON(steps.c.outputs) }}]"'
+    text = job(f"steps:\n- {{id: a, run: '{script}'}}\n- {{id: d, run: '{last}'}}")
+    first, second = compile_workflow(text, path="w.yml").jobs[0].steps
+    assert isinstance(first, RunStep)
+    assert isinstance(second, RunStep)
+    assert first.script.value == script  # type: ignore[union-attr]  # a token of plain text
+    assert second.script.text == (  # type: ignore[union-attr]  # an expression
+        "format('echo \"[{0}][{1}]\"', steps.a.outputs.o, toJSON(steps.c.outputs))"
+    )

@@ -13,7 +13,7 @@ import msgspec
 from runyard.workflow.inputs import check_call
 from runyard.workflow.permissions import default_permissions, wider
 from runyard.workflow.plan import CalledPlan, CallPlan, JobPlan
-from runyard.workflow.problems import Problems
+from runyard.workflow.problems import Problems, TooManyProblemsError
 from runyard.workflow.reading import read_workflow
 from runyard.workflow.steps import split_reference
 from runyard.workflow.tokens import text_of
@@ -77,17 +77,20 @@ class Calls:
         """The jobs of the top file with their calls filled in."""
         self.files.append(workflow.path)
         self._faults[workflow.path] = self.problems
-        plans, _, total = self._filled(workflow, "", self.problems)
-        if total > self.limits.jobs:
-            self.problems.add(
-                f"The workflow may not contain more than {self.limits.jobs} jobs across all referenced files, and has "
-                f"{total}",
-                None,
-                "jobs",
-                code="workflow.limit",
-            )
-        if not self.problems.refused:
-            self._judge(workflow, "", default_permissions(policy))
+        try:
+            plans, _, total = self._filled(workflow, "", self.problems)
+            if total > self.limits.jobs:
+                self.problems.add(
+                    f"The workflow may not contain more than {self.limits.jobs} jobs across all referenced files, and "
+                    f"has {total}",
+                    None,
+                    "jobs",
+                    code="workflow.limit",
+                )
+            if not self.problems.refused:
+                self._judge(workflow, "", default_permissions(policy))
+        except TooManyProblemsError:
+            return ()
         return plans
 
     def faults(self, *, unread: bool) -> list[Problem]:

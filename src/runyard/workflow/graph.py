@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from runyard.job import Position
     from runyard.workflow.problems import Problems
+
+
+_SHOWN = 12
+"""Jobs of a cycle that a message names."""
 
 
 class Need(NamedTuple):
@@ -59,7 +63,8 @@ def _report_cycles(
     for cycle in cycles(resolved):
         job, target = cycle[0], cycle[1 % len(cycle)]
         at = next((need.at for need in needs[job] if need.name.upper() == target.upper()), None)
-        way = " needs ".join(f"'{name}'" for name in (*cycle, cycle[0]))
+        shown = cycle if len(cycle) <= _SHOWN else [*cycle[: _SHOWN - 1], "…"]
+        way = " needs ".join(f"'{name}'" for name in (*shown, cycle[0]))
         problems.add(
             f"Job '{job}' depends on job '{target}', which creates a cycle in the dependency graph: {way}",
             at,
@@ -68,10 +73,9 @@ def _report_cycles(
         )
 
 
-def cycles(graph: Mapping[str, Sequence[str]]) -> list[list[str]]:
-    """One cycle for each knot of jobs that wait for each other, in the order of the file. Not recursive."""
+def cycles(graph: Mapping[str, Sequence[str]]) -> Iterator[list[str]]:
+    """A cycle for each need that closes one, in the order of the file. Not recursive."""
     state: dict[str, int] = {}
-    found: list[list[str]] = []
     for start in graph:
         if start in state:
             continue
@@ -88,5 +92,4 @@ def cycles(graph: Mapping[str, Sequence[str]]) -> list[list[str]]:
                 trail.append(target)
                 branches.append(iter(graph[target]))
             elif state[target] == 1:
-                found.append(trail[trail.index(target) :])
-    return found
+                yield trail[trail.index(target) :]

@@ -7,6 +7,7 @@ in inputs let through.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import TYPE_CHECKING, Final
 
@@ -30,7 +31,7 @@ from runyard.workflow.definition import (
     text,
 )
 from runyard.workflow.identifiers import Identifiers
-from runyard.workflow.problems import Problem, Problems, nearest
+from runyard.workflow.problems import Problem, Problems, TooManyProblemsError, nearest
 from runyard.workflow.reading import add_input_error
 from runyard.workflow.steps import check_uses
 from runyard.workflow.tokens import fields
@@ -120,6 +121,12 @@ def check_manifest(source: str | bytes, *, path: str) -> tuple[Problem, ...]:
         place = (1, 1) if root is None else (root.line, root.column)
         problems.add("an action is a mapping with the key 'runs'", place)
         return problems.all()
+    with contextlib.suppress(TooManyProblemsError):
+        _check_runs(root, problems)
+    return problems.all()
+
+
+def _check_runs(root: Mapping, problems: Problems) -> None:
     runs = fields(fields(Validator(problems, 1).read(root, MANIFEST)).get("runs"))
     using = runs.get("using")
     if isinstance(using, TextToken) and using.value.lower() not in USING:
@@ -129,7 +136,6 @@ def check_manifest(source: str | bytes, *, path: str) -> tuple[Problem, ...]:
             "runs.using",
         )
     _check_steps(runs.get("steps"), problems)
-    return problems.all()
 
 
 def _check_steps(token: Template | None, problems: Problems) -> None:

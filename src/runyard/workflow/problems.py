@@ -7,6 +7,7 @@ adds to a `Problems` and goes on where it can.
 from __future__ import annotations
 
 import difflib
+from itertools import islice
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
@@ -15,6 +16,12 @@ from runyard.job import InputError, Position
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+MOST = 1_000
+"""Problems of one file after which reading ends."""
+
+_NAMES_COMPARED = 100
+_LONGEST_NAME = 64
 
 Severity: TypeAlias = Literal["error", "warning"]
 
@@ -52,12 +59,21 @@ class WorkflowError(InputError):
         return "\n".join(str(problem) for problem in self.problems if problem.severity == "error")
 
 
+class TooManyProblemsError(Exception):
+    """Ends the reading of a file with more problems than anyone reads; what was found by then stands."""
+
+
 class Problems:
-    """Collects the problems of one file. The same finding at the same place (an alias used twice) counts once."""
+    """Collects the problems of one file. The same finding at the same place (an alias used twice) counts once.
+
+    A file full of them is not read to its end: one error more than it takes makes `add` raise `TooManyProblemsError`,
+    which `read_workflow` and its siblings catch. Warnings beyond that are left out.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._found: dict[tuple[int | None, int | None, str], Problem] = {}
+        self._keys: set[str] = set()
 
     def add(
         self,
@@ -73,7 +89,17 @@ class Problems:
         problem = Problem(
             message=message, line=line, column=column, key=key, severity=severity, path=self.path, code=code
         )
-        self._found.setdefault((line, column, message), problem)
+        self._keys.add(key)
+        full = len(self._found) >= MOST
+        if not full:
+            self._found.setdefault((line, column, message), problem)
+        elif severity == "error":
+            self._stop()
+            raise TooManyProblemsError
+
+    def _stop(self) -> None:
+        message = f"{MOST} problems, and the rest of the file was not read"
+        self._found[None, None, message] = Problem(message=message, path=self.path, code="workflow.too_many")
 
     def extend(self, problems: Iterable[Problem]) -> None:
         """Takes over the problems of another file or stage."""
@@ -82,7 +108,7 @@ class Problems:
 
     def mention(self, key: str) -> bool:
         """Whether something was said about a place already."""
-        return any(problem.key == key for problem in self._found.values())
+        return key in self._keys
 
     @property
     def refused(self) -> bool:
@@ -97,7 +123,9 @@ class Problems:
 def nearest(word: str, known: Iterable[str]) -> str:
     """`; did you mean 'x'?` for the valid name that is closest to `word`, or nothing."""
     folded = word.lower().replace("_", "-")
-    names = {name.lower().replace("_", "-"): name for name in known}
+    names = {name.lower().replace("_", "-"): name for name in islice(known, _NAMES_COMPARED)}
+    if len(word) > _LONGEST_NAME:
+        return ""
     if folded in names:
         return f"; did you mean '{names[folded]}'?"
     close = difflib.get_close_matches(folded, names, n=1, cutoff=0.6)

@@ -10,7 +10,7 @@ from runyard.expression.positioned_yaml import WORKFLOW_LIMITS, Mapping, Scalar,
 from runyard.workflow.jobs import concurrency, defaults, jobs, permissions
 from runyard.workflow.listening import listening
 from runyard.workflow.model import Reading, Workflow
-from runyard.workflow.problems import Problems
+from runyard.workflow.problems import Problems, TooManyProblemsError
 from runyard.workflow.schema import WORKFLOW
 from runyard.workflow.tokens import fields, present, text_of
 from runyard.workflow.validation import Validator
@@ -39,29 +39,35 @@ def read_workflow(
     if not isinstance(root, Mapping):
         problems.add("a workflow is a mapping with the keys 'on' and 'jobs'", (root.line, root.column))
         return Reading(None, problems.all())
+    try:
+        workflow = _convert(root, problems, file)
+    except TooManyProblemsError:
+        workflow = None
+    found = problems.all()
+    if workflow is None or problems.refused:
+        return Reading(None, found)
+    return Reading(msgspec.structs.replace(workflow, warnings=found), found)
+
+
+def _convert(root: Mapping, problems: Problems, file: int) -> Workflow:
+    """The workflow; only worth something where no problem is an error."""
     parts = fields(Validator(problems, file).read(root, WORKFLOW))
     heard = listening(parts.get("on"), problems)
     plans, calls = jobs(parts.get("jobs"), problems)
-    group = concurrency(parts.get("concurrency"), "concurrency", problems, workflow_level=True)
-    found = problems.all()
-    if problems.refused:
-        return Reading(None, found)
-    workflow = Workflow(
-        path=path,
-        name=text_of(parts.get("name")) or path,
+    return Workflow(
+        path=problems.path,
+        name=text_of(parts.get("name")) or problems.path,
         triggers=heard.triggers,
         jobs=plans,
         calls=calls,
         run_name=present(parts.get("run-name")),
         env=present(parts.get("env")),
         defaults=defaults(parts.get("defaults")),
-        concurrency=group,
+        concurrency=concurrency(parts.get("concurrency"), "concurrency", problems, workflow_level=True),
         permissions=permissions(parts.get("permissions")),
         dispatch=heard.dispatch,
         call=heard.call,
-        warnings=found,
     )
-    return Reading(workflow, found)
 
 
 def add_input_error(problems: Problems, error: InputError) -> None:

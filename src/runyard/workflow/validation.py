@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MAX_EXPRESSION: Final = 21_000
+_LONGEST_TEXT: Final = 200_000
+"""Longer text with an expression in it can't end below the limit but by blanks alone, and isn't searched for them."""
 _new_tuple = tuple.__new__
 """Makes a Position in half the time of its own constructor; every node has one."""
 _LOST_ZERO = re.compile(r"[0-9]*[1-9][0-9]*\.[0-9]*0\Z")
@@ -110,6 +112,9 @@ class Validator:
 
     def _expression(self, node: Scalar, value: str, shape: Shape, scope: Scope, at: Position) -> Template:
         """Text that may hold expressions: checked for syntax, names, and whether any may stand here."""
+        if len(value) > _LONGEST_TEXT and OPEN in value:
+            self.fault(f"Exceeded max expression length {MAX_EXPRESSION}", node, "workflow.expression")
+            return NullToken(at)
         try:
             if shape.condition:
                 wrap_condition(value, contexts=scope.contexts, functions=scope.functions)
