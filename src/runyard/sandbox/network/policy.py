@@ -90,8 +90,11 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
 
 def for_machine(egress: Egress, surroundings: Surroundings) -> Egress:
     """The same policy that also denies this machine and its neighbours, whatever their addresses look like."""
-    own = [Denial(ipaddress.ip_network(address), "this machine") for address in surroundings.addresses]
-    near = [Denial(network, "this machine's network") for network in surroundings.networks]
+    # Loopback and link-local are in the list already, by better names.
+    told = [each for each in surroundings.addresses if not each.is_loopback and not each.is_link_local]
+    own = [Denial(ipaddress.ip_network(address), "this machine") for address in told]
+    around = [each for each in surroundings.networks if not each.is_loopback and not each.is_link_local]
+    near = [Denial(network, "this machine's network") for network in around]
     return msgspec.structs.replace(egress, denied=(*own, *near, *egress.denied))
 
 
