@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shlex
 import time
 from collections import deque
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from runyard.cli.run_machine import Machine, Place, Unserved
 from runyard.cli.run_notes import secret_notes
 from runyard.cli.run_offer import Backend, Offers
 from runyard.engine.wire import JobSettings
+from runyard.expression import to_text
 from runyard.job import Cancel, JobFinished, MachineError, RunyardError
 from runyard.report.run_report import JobFacts
 from runyard.run import (
@@ -44,7 +46,7 @@ from runyard.source import LocalSource
 if TYPE_CHECKING:
     from runyard.cli.run_prepare import Options, PlannedRun, Prepared
     from runyard.engine.launch import JobHandle, Launcher, OnPause
-    from runyard.job import Conclusion, JobSpec
+    from runyard.job import Conclusion, JobSpec, Json
     from runyard.report.run_report import RunReport
     from runyard.run import Decision, GroupRequest, Happening
     from runyard.source import Snapshot
@@ -221,6 +223,7 @@ class Run:
         self._working = False
         self._handles: dict[str, JobHandle] = {}
         self._cancels: dict[str, CancelJob] = {}
+        self._shown: dict[str, JobFacts] = {}
         self._woken: dict[str, asyncio.Event] = {}
 
     def warn(self) -> None:
@@ -261,7 +264,8 @@ class Run:
                 if concurrency is not None:
                     self.runs.join(self, concurrency)
             case CreateJob(spec):
-                report.job_waits(self._facts(spec), reason="waits for a slot")
+                self._shown[spec.key] = self._facts(spec, decision.matrix)
+                report.job_waits(self._shown[spec.key], reason="waits for a slot")
                 self._woken[spec.key] = asyncio.Event()
                 spawn(self._job(decision), self.runs.tasks, f"job {spec.key}")
             case EndJob():
@@ -297,13 +301,13 @@ class Run:
             facts, time_ns=now, conclusion=end.conclusion, reason=reason, reason_code=end.reason_code
         )
 
-    def _facts(self, spec: JobSpec) -> JobFacts:
-        values = " ".join(f"--matrix {key}:{value}" for key, value in _scalars(spec))
+    def _facts(self, spec: JobSpec, matrix: Json) -> JobFacts:
+        values = " ".join(f"--matrix {shlex.quote(f'{key}:{value}')}" for key, value in _scalars(matrix))
         return JobFacts(
             job=spec.job,
             key=spec.key,
             job_name=spec.name,
-            matrix=spec.matrix,
+            matrix=matrix,
             total_steps=len(spec.steps),
             rerun=f"runyard run {self.plan.path} --job {spec.job}{f' {values}' if values else ''}",
         )
@@ -314,10 +318,11 @@ class Run:
         spec = made.spec
         conclusion: Conclusion = "failure"
         outputs: dict[str, str] = {}
+        unserved = False
         try:
             place = self.runs.machine.place(spec)
             if isinstance(place, Unserved):
-                self._unserved(spec, place.reason)
+                unserved = self._unserved(spec, place.reason)
             elif await self._slot(spec.key):
                 try:
                     finished = await self._execute(made, place)
@@ -334,7 +339,7 @@ class Run:
                 cancel = self._cancels[spec.key]
                 self._ended_early(spec, "cancelled", cancel.reason, cancel.reason_code)
         except MachineError as error:
-            self._unserved(spec, str(error))
+            unserved = self._unserved(spec, str(error))
         except RunyardError as error:
             self.failed_here = True
             self._ended_early(spec, "failure", str(error), "invalid_job")
@@ -343,16 +348,17 @@ class Run:
             self._ended_early(spec, "failure", error.message, "evaluation_error")
         finally:
             self._handles.pop(spec.key, None)
-            self.tell(Finished(spec.key, conclusion, outputs))
+            self.tell(Finished(spec.key, conclusion, outputs, unserved))
 
-    def _unserved(self, spec: JobSpec, reason: str) -> None:
+    def _unserved(self, spec: JobSpec, reason: str) -> bool:
         if not spec.continue_on_error:
             self.unserved = True
         self._ended_early(spec, "failure", reason, "unavailable")
+        return True
 
     def _ended_early(self, spec: JobSpec, conclusion: Conclusion, reason: str, code: str) -> None:
         self.runs.report.job_skipped(
-            self._facts(spec), time_ns=time.time_ns(), conclusion=conclusion, reason=reason, reason_code=code
+            self._shown[spec.key], time_ns=time.time_ns(), conclusion=conclusion, reason=reason, reason_code=code
         )
 
     async def _slot(self, key: str) -> bool:
@@ -398,7 +404,7 @@ class Run:
         if cancel is not None:
             # As a task of its own it comes after the hand-out, which the launcher's task sends first.
             spawn(self._order(handle, cancel), runs.tasks, f"cancel {spec.key}")
-        sink = runs.report.job(self._facts(spec))
+        sink = runs.report.job(self._shown[spec.key])
         finished: JobFinished | None = None
         async for event in handle.events():
             sink.take(event)
@@ -439,11 +445,10 @@ def _on_pause(runs: Runs) -> OnPause:
     return Pausing(runs.report).ask
 
 
-def _scalars(spec: JobSpec) -> list[tuple[str, object]]:
-    matrix = spec.matrix
+def _scalars(matrix: Json) -> list[tuple[str, str]]:
     if not isinstance(matrix, dict):
         return []
-    return [(key, value) for key, value in matrix.items() if isinstance(value, (str, int, float))]
+    return [(key, to_text(value)) for key, value in matrix.items() if isinstance(value, (str, int, float))]
 
 
 def needs_tree(spec: JobSpec) -> bool:

@@ -61,10 +61,10 @@ def advance(plan: RunPlan, state: RunState, happening: Happening, now: int) -> t
             leg = work.legs.get(key)
             if leg is not None and leg.phase == "created":
                 work.set_leg(key, phase="running")
-        case Finished(key, conclusion, outputs):
+        case Finished(key, conclusion, outputs, unserved):
             leg = work.legs.get(key)
             if leg is not None and leg.phase in ("created", "running"):
-                end_leg(work, key, conclusion, outputs)
+                end_leg(work, key, conclusion, outputs, unserved=unserved)
         case CancelRequested(force, reason, code):
             cancel_run(work, force=force or work.cancelling is not None, reason=reason, code=code)
         case Tick():

@@ -167,7 +167,7 @@ def end_node(work: Work, key: str, ending: Ending) -> None:
     node = work.nodes[key]
     scope = work.scopes[node.scope]
     name = plain_name(work.job_of(node))
-    _told(work, node, ending, key=key, name=f"{scope.name} / {name}" if scope.name else name, matrix=None)
+    _told(work, node, ending, key=key, name=f"{scope.name} / {name}" if scope.name else name, matrix=scope.matrix)
     work.set_node(key, phase="done", result=ending.conclusion)
     _close_scope(work, node.scope)
 
@@ -207,7 +207,7 @@ def _start_leg(work: Work, key: str, why: Why) -> None:
         _open_call(work, key, leg)
         return
     assert leg.spec is not None
-    work.decisions.append(CreateJob(leg.spec, why, leg.secrets))
+    work.decisions.append(CreateJob(leg.spec, why, leg.secrets, shown_matrix(work, leg)))
     work.set_leg(key, phase="created", spec=None, secrets=())
 
 
@@ -217,8 +217,16 @@ def _open_call(work: Work, key: str, leg: LegState) -> None:
     assert call is not None
     work.set_leg(key, phase="open")
     path = (*work.scopes[node.scope].path, node.job)
-    scope = ScopeState(path, leg.name, leg.inputs, leg.secrets, leg.permissions)
+    scope = ScopeState(path, leg.name, shown_matrix(work, leg), leg.inputs, leg.secrets, leg.permissions)
     open_scope(work, key, scope, call.workflow.jobs)
+
+
+def shown_matrix(work: Work, leg: LegState) -> Json:
+    """A leg's own combination over those of the calls it stands in."""
+    around = work.scopes[work.scope_of_leg(leg)].matrix
+    if not isinstance(around, dict):
+        return leg.matrix
+    return {**around, **leg.matrix} if isinstance(leg.matrix, dict) else around
 
 
 def _knot(work: Work, key: str, group: str) -> str | None:
@@ -268,7 +276,7 @@ def _told(work: Work, node: NodeState, ending: Ending, *, key: str, name: str, m
 
 def _tell_end(work: Work, key: str, ending: Ending) -> None:
     leg = work.legs[key]
-    _told(work, work.nodes[leg.node], ending, key=key, name=leg.name, matrix=leg.matrix)
+    _told(work, work.nodes[leg.node], ending, key=key, name=leg.name, matrix=shown_matrix(work, leg))
 
 
 def _end_early(work: Work, key: str, why: Why, reason: str, code: str = "concurrency", *, release: bool = True) -> None:
@@ -277,7 +285,15 @@ def _end_early(work: Work, key: str, why: Why, reason: str, code: str = "concurr
     end_leg(work, key, "cancelled", {}, release=release)
 
 
-def end_leg(work: Work, key: str, conclusion: Conclusion, outputs: Mapping[str, str], *, release: bool = True) -> None:
+def end_leg(
+    work: Work,
+    key: str,
+    conclusion: Conclusion,
+    outputs: Mapping[str, str],
+    *,
+    release: bool = True,
+    unserved: bool = False,
+) -> None:
     """A leg ended: its groups go on, its siblings are released or cancelled, its node ends with the last leg."""
     leg = work.legs[key]
     if leg.phase == "done":
@@ -288,7 +304,7 @@ def end_leg(work: Work, key: str, conclusion: Conclusion, outputs: Mapping[str, 
     kept = {name: value for name, value in outputs.items() if value or name not in node.outputs}
     if kept and (not leg.call or conclusion == "success"):
         node = work.set_node(leg.node, outputs={**node.outputs, **kept})
-    if conclusion == "failure" and not leg.tolerated and node.fail_fast and len(node.legs) > 1:
+    if conclusion == "failure" and not leg.tolerated and node.fail_fast and not unserved and len(node.legs) > 1:
         why = Why("matrix", None, {"strategy.fail-fast": True, "failed": leg.name})
         for sibling in node.legs:
             cancel_leg(work, sibling, why, f"fail-fast: {leg.name} failed", "fail_fast")

@@ -14,6 +14,7 @@ from runyard.expression import ExpressionError, calls_status_function, reference
 from runyard.job import JobSpec, Json
 from runyard.run.advance import advance
 from runyard.run.evaluate import Status, UnevaluableError
+from runyard.run.graph import shown_matrix
 from runyard.run.legs import Broken, open_node, plain_name
 from runyard.run.matrix import MatrixError
 from runyard.run.state import Admitted, Begin, CreateJob, EndJob, FinishRun, LegState, RunState, Why
@@ -124,7 +125,7 @@ class _Preview:
             key=key,
             job=self.work.job_path(node),
             name=leg.name,
-            matrix=leg.matrix,
+            matrix=shown_matrix(self.work, leg),
             needs=node.needs,
             runs=True,
             reason=reason,
@@ -149,7 +150,9 @@ class _Preview:
             elif not leg.call:
                 yield self._job(leg_key, leg, node, why, reason="depends on its needs", spec=leg.spec)
             else:
-                yield from self._called(leg_key, job, self.work.job_path(node), leg.name, why)
+                yield from self._called(
+                    leg_key, job, self.work.job_path(node), leg.name, why=why, matrix=shown_matrix(self.work, leg)
+                )
 
     def _known(self, node: NodeState, need: str) -> Json:
         return self.work.nodes[self.work.node_path(node.scope, need)].result
@@ -162,7 +165,7 @@ class _Preview:
             key=key,
             job=self.work.job_path(node),
             name=f"{scope.name} / {name}" if scope.name else name,
-            matrix=None,
+            matrix=scope.matrix,
             needs=node.needs,
             runs=runs,
             reason=reason,
@@ -170,19 +173,19 @@ class _Preview:
             plan=job,
         )
 
-    def _called(self, key: str, job: JobPlan, path: str, name: str, why: Why) -> Iterator[PreviewJob]:
+    def _called(self, key: str, job: JobPlan, path: str, name: str, *, why: Why, matrix: Json) -> Iterator[PreviewJob]:
         assert job.call is not None
         for called in job.call.workflow.jobs:
             called_path = f"{path}/{called.id}"
             called_name = f"{name} / {plain_name(called)}"
             if called.call is not None:
-                yield from self._called(f"{key}/{called.id}", called, called_path, called_name, why)
+                yield from self._called(f"{key}/{called.id}", called, called_path, called_name, why=why, matrix=matrix)
             else:
                 yield PreviewJob(
                     key=f"{key}/{called.id}",
                     job=called_path,
                     name=called_name,
-                    matrix=None,
+                    matrix=matrix,
                     needs=called.needs,
                     runs=True,
                     reason="depends on its needs",

@@ -69,12 +69,13 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class ScopeState(msgspec.Struct, frozen=True, omit_defaults=True):
     """The run ("" is its key) or one instance of a called workflow.
 
-    `path` are the ids of the calling jobs, outermost first; `name` is the displayed prefix. `ended` is why nothing new
-    starts here any more (fail-fast of the call's matrix).
+    `path` are the ids of the calling jobs, outermost first; `name` is the displayed prefix, `matrix` what is shown of
+    the calls' own combinations. `ended`: nothing new starts here any more (fail-fast of the call's matrix).
     """
 
     path: tuple[str, ...] = ()
     name: str = ""
+    matrix: Json = None
     inputs: Json = None
     secrets: tuple[SecretLevel, ...] = ()
     permissions: dict[str, str] | None = None
@@ -156,11 +157,15 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
 
 
 class Finished(msgspec.Struct, frozen=True, tag="finished", omit_defaults=True):
-    """The job `key` ended. A second one for the same key changes nothing."""
+    """The job `key` ended. A second one for the same key changes nothing.
+
+    `unserved`: it failed because nobody here can run it, which says nothing about its siblings: no fail-fast.
+    """
 
     key: str
     conclusion: Conclusion
     outputs: dict[str, str] = {}
+    unserved: bool = False
 
 
 class CancelRequested(msgspec.Struct, frozen=True, tag="cancel", omit_defaults=True):
@@ -190,11 +195,15 @@ class StartRun(msgspec.Struct, frozen=True, tag="start_run", omit_defaults=True)
 
 
 class CreateJob(msgspec.Struct, frozen=True, tag="create_job", omit_defaults=True):
-    """Hand this job out. `secrets` are the levels that `resolve_secrets` goes through, outermost first."""
+    """Hand this job out. `secrets` are the levels that `resolve_secrets` goes through, outermost first.
+
+    `matrix` is what to show: the job's own combination, over those of the calls around it (which its contexts lack).
+    """
 
     spec: JobSpec
     why: Why
     secrets: tuple[SecretLevel, ...] = ()
+    matrix: Json = None
 
     @property
     def key(self) -> str:
