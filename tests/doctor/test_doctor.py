@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -10,6 +9,7 @@ import pytest
 
 from runyard.cli import doctor_facts
 from runyard.cli.doctor_checks import (
+    AttackReport,
     Check,
     DiskFacts,
     DoctorReport,
@@ -271,9 +271,9 @@ def test_the_exit_code_of_an_attack_names_what_gave_way(
     told = capsys.readouterr()
     assert words in told.out + told.err
     if form == "json":
-        document = json.loads(told.out)
-        assert document["held"] is (code == 0)
-        assert [each["verdict"] for each in document["sandboxes"][0]["findings"]] == [each.verdict for each in findings]
+        report = msgspec.json.decode(told.out, type=AttackReport)
+        assert report.held is (code == 0)
+        assert report.sandboxes[0].findings == findings
 
 
 def test_wrong_flags_are_exit_2_with_the_names_there_are(capsys: pytest.CaptureFixture[str]) -> None:

@@ -126,13 +126,10 @@ def _verdict(reports: list[Report], absent: dict[str, str], *, is_json: bool) ->
     gave_way = [(report.backend, each) for report in reports for each in report.gave_way()]
     attacked = [report for report in reports if any(each.verdict == "held" for each in report.findings)]
     if is_json:
-        _print_json(
-            {
-                "held": not gave_way and bool(attacked),
-                "sandboxes": [{"backend": report.backend, "findings": report.findings} for report in reports],
-                "absent": absent,
-            }
-        )
+        from runyard.cli.doctor_checks import AttackedSandbox, AttackReport
+
+        told = tuple(AttackedSandbox(backend=report.backend, findings=report.findings) for report in reports)
+        _print_json(AttackReport(held=not gave_way and bool(attacked), sandboxes=told, absent=absent))
     for backend, each in gave_way:
         click.echo(f"{backend}: {each.promise} gave way: {each.attempt} ({each.seen})", err=True)
     if gave_way:
@@ -156,8 +153,8 @@ class _Teller:
         counts = self._counts.setdefault(finding.promise, {"held": 0, "gave_way": 0, "not_tried": 0})
         counts[finding.verdict] += 1
         if self._verbose or finding.verdict != "held":
-            mark = {"held": "good", "gave_way": "bad", "not_tried": "missing"}[finding.verdict]
-            state: State = "good" if mark == "good" else "bad" if mark == "bad" else "missing"
+            states: dict[str, State] = {"held": "good", "gave_way": "bad", "not_tried": "missing"}
+            state = states[finding.verdict]
             _line(state, finding.promise, f"{finding.attempt}: {finding.seen or finding.verdict.replace('_', ' ')}")
 
     def summary(self) -> None:

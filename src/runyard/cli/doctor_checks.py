@@ -12,6 +12,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from runyard.job import NetworkLevel, Refused
+from runyard.sandbox.attack.attempts import Finding
 from runyard.sandbox.network.levels import NetworkFacts, as_root, install_command, judge_levels
 
 State: TypeAlias = Literal["good", "limited", "missing", "bad"]
@@ -68,6 +69,21 @@ class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
     network: tuple[LevelCheck, ...]
     removed: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
+
+
+class AttackedSandbox(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of attacking one sandbox."""
+
+    backend: str
+    findings: tuple[Finding, ...]
+
+
+class AttackReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of `doctor --attack`; `absent` are sandboxes that aren't here, with the reason."""
+
+    held: bool
+    sandboxes: tuple[AttackedSandbox, ...]
+    absent: dict[str, str]
 
 
 class SandboxFacts(msgspec.Struct, frozen=True, kw_only=True):

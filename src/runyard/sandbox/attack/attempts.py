@@ -51,7 +51,7 @@ class Answer(msgspec.Struct, frozen=True):
     problem: str | None = None
 
 
-class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
+class Finding(msgspec.Struct, frozen=True):
     """One row of the result: the promise, what was tried, what came of it, and what was seen."""
 
     promise: str
