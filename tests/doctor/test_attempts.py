@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,6 +13,9 @@ from runyard.sandbox.attack import attempts
 from runyard.sandbox.attack.attempts import Answer, Outside, parse_answer
 from runyard.sandbox.attack.calls import NUMBERS
 from runyard.sandbox.attack.outside import planted, prepared, probe_bytes, processes_with
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 WORD = "runyard-seeded"
 
@@ -125,7 +129,7 @@ def test_the_machine_is_seeded_and_nothing_of_it_stays() -> None:
     assert processes_with(outside.word) == []
 
 
-def test_the_probe_reports_what_worked_and_what_was_refused(tmp_path: object) -> None:
+def test_the_probe_reports_what_worked_and_what_was_refused(tmp_path: Path) -> None:
     """On the machine itself, where there is no sandbox, its attempts work: so its refusals inside mean something."""
     raw = probe_bytes()
     if raw is None:
@@ -159,3 +163,16 @@ def test_the_probe_reports_what_worked_and_what_was_refused(tmp_path: object) ->
     assert ask("childcall", str(NUMBERS[os.uname().machine]["getpid"])).detail
     assert ask("call", str(NUMBERS[os.uname().machine]["bpf"]), "99", "%", "4").error in {errno.EINVAL, errno.EPERM}
     assert ask("nonsense").problem == "exit 2"
+
+
+def test_the_seeds_of_an_attack_that_was_killed_are_swept_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    old, other, fresh = (tmp_path / name for name in (f".runyard-{'a' * 24}", ".runyard-mine", f".runyard-{'b' * 24}"))
+    for path in (old, other, fresh):
+        path.touch()
+    for path in (old, other):
+        os.utime(path, (0, 0))
+    with prepared():
+        assert not old.exists()
+    assert other.exists()
+    assert fresh.exists()

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import secrets
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -33,6 +35,7 @@ ENGINE_SOCKETS: Final = (
 )
 _WRITABLE_FOLDERS: Final = ("/etc", "/usr/bin", "/usr/local/bin", "/root", "/home", "/var", "/opt", "/tmp", "/var/tmp")
 _PROCESS_S: Final = 300
+_SEED: Final = re.compile(r"\.runyard-[0-9a-f]{24}\Z")
 
 
 @contextmanager
@@ -40,6 +43,7 @@ def prepared() -> Iterator[Outside]:
     """Seed the machine, and take everything away again."""
     word = f"runyard-{secrets.token_hex(12)}"
     with ExitStack() as stack:
+        _sweep()
         files = [path for folder in _seed_folders() if (path := _seed(stack, folder, word))]
         sockets = Path(tempfile.mkdtemp(prefix="runyard-attack-"))
         stack.callback(shutil.rmtree, sockets, ignore_errors=True)
@@ -94,6 +98,15 @@ def _is_there(path: str) -> bool:
 
 def _seed_folders() -> list[Path]:
     return [Path.home(), Path(tempfile.gettempdir()), Path("/var/tmp"), Path.cwd()]
+
+
+def _sweep() -> None:
+    """Remove the seeds of attacks that were killed: only files of our name, and none that may still be in use."""
+    for folder in _seed_folders():
+        for path in folder.glob(".runyard-*"):
+            with suppress(OSError):
+                if _SEED.match(path.name) and path.is_file() and time.time() - path.stat().st_mtime > _PROCESS_S:
+                    path.unlink()
 
 
 def _seed(stack: ExitStack, folder: Path, word: str) -> str | None:
