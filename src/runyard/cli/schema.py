@@ -13,11 +13,13 @@ if TYPE_CHECKING:
 def _shapes() -> Mapping[str, Any]:
     """Every published shape by name; hub types by their own names, what commands print by `command`."""
     from runyard import job
-    from runyard.cli import shapes
+    from runyard.cli import doctor_checks, shapes
     from runyard.workflow.plan import RunPlan
 
     return {
         "claim": job.Claim,
+        "doctor": doctor_checks.DoctorReport,
+        "doctor-attack": doctor_checks.AttackReport,
         "job-event": job.JobEvent,
         "job-spec": job.JobSpec,
         "order": job.Order,
