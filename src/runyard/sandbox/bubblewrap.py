@@ -248,7 +248,8 @@ class BubblewrapSession:
     @property
     def environment(self) -> Mapping[str, str]:
         """What the image starts a process with, and after `adopt` what its network needs."""
-        image = {"PATH": PATH, "HOME": self.shape.home, "USER": "runner", "LOGNAME": "runner", "LANG": "C.UTF-8"}
+        image = {"PATH": PATH, "LANG": "C.UTF-8", **dict(self._image.environment)}
+        image |= {"HOME": self.shape.home, "USER": "runner", "LOGNAME": "runner"}
         return {**image, **self.network.environment} if self.network is not None else image
 
     @property

@@ -118,7 +118,8 @@ class Image(msgspec.Struct, frozen=True):
     """Where an image's root lies and what of the machine is laid over it.
 
     `mapped` says that the tree's ids are ours to map. `over` are folders (source, target) shown with a writable layer;
-    `lay` is made in the writable layers first: `root/…` for the root, `NAME/…` for a folder in `over`.
+    `lay` is made in the writable layers first: `root/…` for the root, `NAME/…` for a folder in `over`. `environment` is
+    what the image itself starts a process with.
     """
 
     root: str
@@ -126,6 +127,7 @@ class Image(msgspec.Struct, frozen=True):
     read_only: tuple[tuple[str, str], ...] = ()
     lay: tuple[Item, ...] = ()
     host: bool = False
+    environment: tuple[tuple[str, str], ...] = ()
 
 
 def resolve(name: str, state: str) -> Image:
@@ -139,6 +141,11 @@ def resolve(name: str, state: str) -> Image:
                 Refused("fresh_file_system", f"the image {name} is not a folder", "name a root folder")
             )
         return Image(root=os.path.realpath(path), lay=_layer_of(os.path.realpath(path)))
+    if kind in ("tar", "oci") and path:
+        from runyard.sandbox import unpack
+
+        root, environment = unpack.unpacked(kind, path, state)
+        return Image(root=root, lay=_layer_of(root), environment=environment)
     raise SandboxRefused(
         Refused(
             "fresh_file_system",

@@ -38,6 +38,7 @@ _PR_CAP_AMBIENT_CLEAR_ALL = 4
 
 _OPEN_TREE = 428
 _MOVE_MOUNT = 429
+_OPENAT2 = 437
 _MOUNT_SETATTR = 442
 _CAPSET = {"x86_64": 126, "aarch64": 91}
 _OPEN_TREE_CLONE = 1
@@ -46,6 +47,7 @@ _MOVE_MOUNT_T_EMPTY_PATH = 0x40
 _AT_EMPTY_PATH = 0x1000
 _AT_RECURSIVE = 0x8000
 _MOUNT_ATTR_IDMAP = 0x00100000
+_RESOLVE_IN_ROOT = 0x10
 
 _LOOP_CTL_GET_FREE = 0x4C82
 _LOOP_CONFIGURE = 0x4C0A
@@ -133,6 +135,12 @@ def attach_tree_at(tree: int, target: int) -> None:
     """Put a detached mount on the folder behind the descriptor `target`."""
     flags = _MOVE_MOUNT_F_EMPTY_PATH | _MOVE_MOUNT_T_EMPTY_PATH
     _checked(_libc.syscall(_MOVE_MOUNT, tree, b"", target, b"", flags), "move_mount")
+
+
+def open_in_root(root: int, path: str, flags: int) -> int:
+    """Open below the folder `root` as if it were the root: links are followed, but never lead out of it."""
+    how = (ctypes.c_uint64 * 3)(flags | os.O_CLOEXEC, 0, _RESOLVE_IN_ROOT)
+    return _checked(_libc.syscall(_OPENAT2, root, os.fsencode(path or "."), how, ctypes.sizeof(how)), f"openat2 {path}")
 
 
 def _prctl(option: int, a: int = 0, b: int = 0, c: int = 0, d: int = 0) -> int:

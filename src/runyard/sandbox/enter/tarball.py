@@ -13,6 +13,8 @@ from __future__ import annotations
 import os
 import stat
 
+from runyard.sandbox.enter import system
+
 BLOCK = 512
 _CHUNK = 1 << 20
 _NAME_LIMIT = 1 << 16
@@ -36,7 +38,7 @@ class Entry:
 
 
 class Source:
-    """Bytes of a tar from a descriptor, or from any function that reads."""
+    """Bytes of a tar from a descriptor; a subclass may read from elsewhere."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -208,6 +210,11 @@ class Tree:
         """The folder at these parts, made if need be, never through a link; open until the next call."""
         if parts == self._at[0]:
             return self._at[1]
+        if self._image:
+            here = self._in_root(parts)
+            os.close(self._at[1])
+            self._at = (list(parts), here)
+            return here
         here = os.dup(self._root)
         try:
             for part in parts:
@@ -226,6 +233,18 @@ class Tree:
         os.close(self._at[1])
         self._at = (list(parts), here)
         return here
+
+    def _in_root(self, parts: list[str]) -> int:
+        """As in an image, whose layers may name a folder by a link of a layer below."""
+        try:
+            return system.open_in_root(self._root, "/".join(parts), os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            above = self._in_root(parts[:-1])
+            try:
+                os.mkdir(parts[-1], 0o755, dir_fd=above)
+                return os.open(parts[-1], _FOLDER, dir_fd=above)
+            finally:
+                os.close(above)
 
     def put(self, entry: Entry, source: Source) -> None:
         """Make one member and take its bytes from the source."""
