@@ -105,7 +105,7 @@ class PatternSearch:
             if self._has_young():
                 self._find_young(data, found)
         for begin_at, end_at in self._places(data) if self._built else ():
-            part = data[begin_at:end_at] if end_at - begin_at < len(data) else data
+            part = data[begin_at:end_at] if begin_at or end_at < len(data) else data
             for key, start, _ in self._exact().find_matches_as_indexes(part, overlapping=True):
                 for pattern, offset in self._built[key]:
                     begin = begin_at + start - offset
