@@ -193,8 +193,11 @@ class Supervisor:
                 os.close(tell_r)
                 return
             if pid == 0:
-                self._leave_parent(start, master)
-                stepping.run(start)
+                try:
+                    self._leave_parent(start, master)
+                    stepping.run(start)
+                finally:
+                    os._exit(1)  # whatever happens here, there is one supervisor
             command = Command(number, pid, tell_r, order["files_out"], before)
             self.commands[number] = command
             self.told[tell_r] = command
