@@ -59,7 +59,7 @@ def busybox_image(user: str = "", extra: tuple[str, ...] = ()) -> str:
 
 
 def bash_image() -> str:
-    """The busybox root with this machine's bash and GNU date beside it; `/bin/sh` is still the busybox."""
+    """The busybox root with this machine's bash beside it; `/bin/sh` is still the busybox."""
     return asyncio.run(_ensured("bash", _busybox_tar(with_bash=True), "", ()))
 
 
@@ -144,16 +144,15 @@ def _busybox_tar(*, with_bash: bool = False) -> bytes:
         for applet in sorted(set(listed.split()) - {"busybox"}):
             _member(tar, f"bin/{applet}", kind=tarfile.SYMTYPE, link="busybox")
         if with_bash:
-            _with_libraries(tar, "/bin/bash", "/bin/bash")
-            _with_libraries(tar, "/bin/date", "/usr/local/bin/date")
+            _with_libraries(tar, {"/bin/bash": "/bin/bash"})
     return packed.getvalue()
 
 
-def _with_libraries(tar: tarfile.TarFile, program: str, target: str) -> None:
-    """A program of this machine at `target`, and what it is linked with at the paths where it expects it."""
-    listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True, timeout=10).stdout
-    needed = [word for word in listed.split() if word.startswith("/")]
-    for path, place in ((program, target), *((path, path) for path in needed)):
+def _with_libraries(tar: tarfile.TarFile, programs: dict[str, str]) -> None:
+    """Programs of this machine at other places, and what they are linked with at the paths where they expect it."""
+    listed = subprocess.run(["ldd", *programs], capture_output=True, text=True, check=True, timeout=10).stdout
+    needed = {word: word for word in listed.split() if word.startswith("/") and not word.endswith(":")}
+    for path, place in {**needed, **programs}.items():
         _member(tar, place.lstrip("/"), data=Path(path).read_bytes())
 
 

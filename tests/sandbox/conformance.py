@@ -462,7 +462,7 @@ async def a_tar_with_a_name_or_link_out_of_its_tree_is_refused(place: Place) -> 
     for tar in evil:
         with pytest.raises(MachineError):
             await session.put(tar, f"{WORK}/in")
-    await run(session, "mkdir outside; ln -s ../outside in/planted", cwd=WORK)
+    await run(session, "mkdir -p outside in; ln -s ../outside in/planted", cwd=WORK)
     with pytest.raises(MachineError):
         await session.put(tar_of({"planted/out": b"x"}), f"{WORK}/in")
     assert (await run(session, "ls -d out outside/out /tmp/out 2>/dev/null; ls outside", cwd=WORK)).text == ""

@@ -20,9 +20,10 @@ import msgspec
 
 from runyard.job import MachineError, Refused
 from runyard.sandbox import docker_config, docker_exec, docker_images, docker_tar, records, sh, sh_frame
-from runyard.sandbox.contract import Capabilities, Exit, Leftovers, SandboxRefused, StepCommand
+from runyard.sandbox.contract import Capabilities, Leftovers, SandboxRefused, StepCommand
 from runyard.sandbox.docker_api import EngineApi, EngineError, NoSuchObjectError, ask_now, default_socket
 from runyard.sandbox.docker_counters import Counters
+from runyard.sandbox.docker_reap import guard_of, owner_mark
 from runyard.sandbox.docker_wire import EngineInfo, EngineVersion
 
 if TYPE_CHECKING:
@@ -143,6 +144,8 @@ class DockerSession:
         self.pid = 0
         self.user = docker_images.User(0, 0)
         self.labels = {docker_config.LABEL_OWNER: owner_mark(), docker_config.LABEL_SANDBOX: self.name}
+        self._sandbox_label = self.name
+        self._guard = guard_of(sandbox.socket_path)
         self.folder: Path = sh.runtime_folder() / f"{owner_mark()}-{self.name[8:]}"
         self.image: ImageInfo | None = None
         self.api = sandbox.api()
@@ -163,6 +166,7 @@ class DockerSession:
     async def open(self, auth: docker_images.Auth) -> None:
         """Make the container and wait for its supervisor."""
         self.api.open()
+        self._guard.watch(self._sandbox_label)
         self.image = await docker_images.ensure(
             self.api, self.shape.image, self._sandbox.state, auth=auth, platform=self.wishes.platform
         )
@@ -192,7 +196,7 @@ class DockerSession:
     async def _run_container(self, argv: list[str], machine: str) -> None:
         assert self.image is not None
         plain, self._caches = await docker_images.lay_caches(
-            self.api, self.shape, self._sandbox.state, self.name, self.labels
+            self.api, self.shape, self._sandbox.state, self.folder.name, self.labels
         )
         shape = msgspec.structs.replace(self.shape, mounts=tuple(plain))
         body = docker_config.container_body(
@@ -387,11 +391,38 @@ class DockerSession:
 
     async def put(self, tar: bytes | str, path: str) -> None:
         """Unpack a tar below `path`; refuses a name or link out of it."""
+        if not path.startswith("/") or ".." in path.split("/"):
+            raise MachineError(f"not an absolute path: {path}", code="sandbox.put")
+        folders = await docker_tar.judge(_pieces(tar))
+        await self._make_way(path, folders)
         pieces = docker_tar.re_owned(_pieces(tar), self.user.uid, self.user.gid)
-        if isinstance(tar, bytes):
-            # Judge all of it before the engine sees any.
-            pieces = _one(b"".join([piece async for piece in pieces]))
         await self.api.put_archive(self.container, path, pieces)
+
+    async def _make_way(self, path: str, folders: tuple[str, ...]) -> None:
+        """Make the folder that a tar goes to, and refuse a link of the job's on any member's way."""
+        if self._supervisor is None:
+            await self.api.put_archive(self.container, "/", _one(docker_images.empty_folders((path,), self.user)))
+            return
+        script = 'while IFS= read -r way; do [ ! -L "$way" ] || { printf %s "$way"; exit 9; }; done; mkdir -p "$1"'
+        parts = path.rstrip("/").split("/")
+        ways = ["/".join(parts[:count]) for count in range(2, len(parts) + 1)]
+        lines = [*ways, *(f"{path.rstrip('/')}/{folder}" for folder in folders)]
+        running = await self._supervisor.start(
+            StepCommand(
+                argv=(docker_config.SHELL, "-c", script, docker_config.SHELL, path),
+                env={"PATH": sh_frame.SEARCH_PATH},
+                stdin="".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape"),
+            )
+        )
+        said = b""
+        while piece := await running.read():
+            said += piece
+        how = await running.wait()
+        words = said.decode("utf-8", "replace")
+        if how.code == 9:
+            raise MachineError(f"the tar would be unpacked through a link: {words}", code="sandbox.tar_escape")
+        if how.code:
+            raise MachineError(f"there is no folder {path}, and none can be made: {words}", code="sandbox.put")
 
     async def overlay(self, source: str, target: str) -> bool:
         """False: an engine's container takes no mounts while it runs."""
@@ -399,15 +430,22 @@ class DockerSession:
 
     async def get(self, path: str, destination: str) -> None:
         """Write the tree at `path` inside to the tar file `destination` outside, owned by the invoking user."""
-        fd = os.open(destination, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        fd = -1
         try:
             async with contextlib.aclosing(self.api.get_archive(self.container, f"{path.rstrip('/')}/.")) as pieces:
                 async for piece in pieces:
+                    if fd < 0:
+                        fd = os.open(destination, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
                     await asyncio.to_thread(_write_all, fd, piece)
-        except NoSuchObjectError as missing:
-            raise MachineError(f"there is no {path} in the sandbox", code="sandbox.get") from missing
+        except BaseException as failed:
+            if fd >= 0:
+                os.unlink(destination)  # noqa: PTH108 - half a tar is worth nothing
+            if isinstance(failed, NoSuchObjectError):
+                raise MachineError(f"there is no {path} in the sandbox", code="sandbox.get") from failed
+            raise
         finally:
-            os.close(fd)
+            if fd >= 0:
+                os.close(fd)
 
     async def usage(self) -> Usage:
         """What the sandbox used so far."""
@@ -434,7 +472,11 @@ class DockerSession:
             left.append(f"container {self.name}: the engine did not remove it within {CLOSE_S:g} s")
         for task in self._serving:
             task.cancel()
+        if self._supervisor is not None:
+            self._supervisor.release()
         await self.api.close()
+        if not left:
+            self._guard.forget(self._sandbox_label)
         shutil.rmtree(self.folder, ignore_errors=True)
         self._left = Leftovers(tuple(left))
         return self._left
@@ -451,11 +493,6 @@ class DockerSession:
         except EngineError as refused:
             left.append(f"container {self.name}: {refused.message}")
         return left
-
-
-def owner_mark() -> str:
-    """This process as a label says it: its pid and start, so that a pid used again is another owner."""
-    return f"{os.getpid()}-{records.started_at(os.getpid()) or 0}"
 
 
 def _has_no_shell(refused: EngineError) -> bool:
@@ -503,4 +540,4 @@ def _write_all(fd: int, data: bytes) -> None:
         view = view[os.write(fd, view) :]
 
 
-__all__ = ["DockerSandbox", "DockerSession", "Exit", "owner_mark"]
+__all__ = ["DockerSandbox", "DockerSession"]

@@ -9,9 +9,7 @@ theirs from the caller.
 from __future__ import annotations
 
 import asyncio
-import http.client
 import os
-import socket
 import stat
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,6 +20,7 @@ import aiohttp
 import msgspec
 
 from runyard.job import MachineError
+from runyard.sandbox import docker_now
 from runyard.sandbox.docker_wire import (
     ContainerInfo,
     Created,
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-API: Final = "v1.41"
+API: Final = docker_now.API
 """Docker 20.10 and later, and every Podman since 4, answer this version."""
 
 DEADLINE_S: Final = 60.0
@@ -420,20 +419,12 @@ class EngineApi:
 
 def ask_now(socket_path: str, path: str, wanted: type[_T], timeout_s: float = 5.0) -> _T:
     """One GET without an event loop, for what has to be known before there is one. Raises EngineError."""
-    door = http.client.HTTPConnection("engine", timeout=timeout_s)
     try:
-        door.sock = socket.socket(socket.AF_UNIX)
-        door.sock.settimeout(timeout_s)
-        door.sock.connect(socket_path)
-        door.request("GET", f"/{API}{path}")
-        answer = door.getresponse()
-        body = answer.read()
-    except (OSError, http.client.HTTPException) as gone:
+        status, body = docker_now.call(socket_path, "GET", path, timeout_s)
+    except docker_now.Unanswered as gone:
         raise _gone(socket_path, gone) from gone
-    finally:
-        door.close()
-    if answer.status != 200:
-        raise _refusal(f"GET {path}", answer.status, body)
+    if status != 200:
+        raise _refusal(f"GET {path}", status, body)
     return _decode(body, wanted)
 
 

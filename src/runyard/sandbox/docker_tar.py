@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from runyard.job import InputError
+from runyard.job import MachineError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Iterable
@@ -75,13 +75,22 @@ def _summed(head: bytearray) -> bytes:
 
 
 async def re_owned(source: AsyncIterable[bytes], uid: int, gid: int) -> AsyncIterator[bytes]:
-    """The tar of `source` with the job's ids. Raises InputError for a member that leads out, or for no tar at all."""
+    """The tar of `source` with the job's ids. Raises MachineError for a member that leads out, or for no tar at all."""
     walk = _Walk(uid, gid)
     async for piece in source:
         out = walk.feed(piece)
         if out:
             yield out
     walk.end()
+
+
+async def judge(source: AsyncIterable[bytes]) -> tuple[str, ...]:
+    """The folders that the members of a tar lie in, after each header was looked at. Raises MachineError."""
+    walk = _Walk(0, 0)
+    async for piece in source:
+        walk.feed(piece)
+    walk.end()
+    return tuple(sorted(walk.folders))
 
 
 class _Walk:
@@ -94,6 +103,7 @@ class _Walk:
         self._name: str | None = None
         self._link: str | None = None
         self._ended = False
+        self.folders: set[str] = set()
 
     def feed(self, piece: bytes) -> bytes:
         self._held += piece
@@ -117,7 +127,7 @@ class _Walk:
 
     def end(self) -> None:
         if self._pass or (self._held and not self._ended):
-            raise InputError("the tar ends in the middle of a member", code="sandbox.tar")
+            raise MachineError("the tar ends in the middle of a member", code="sandbox.tar")
 
     def _member(self) -> bytes | None:
         """The next header, with the data of one that speaks of the member after it; None when more bytes are needed."""
@@ -132,7 +142,7 @@ class _Walk:
         padded = size + -size % BLOCK
         if kind in (_NEXT_NAME, _NEXT_LINK, _PAX, _PAX_GLOBAL):
             if size > LONGEST_NAME:
-                raise InputError("a name in the tar is longer than 1 MiB", code="sandbox.tar")
+                raise MachineError("a name in the tar is longer than 1 MiB", code="sandbox.tar")
             if len(self._held) < BLOCK + padded:
                 return None
             data = self._held[BLOCK : BLOCK + size]
@@ -162,7 +172,7 @@ class _Walk:
                 self._link = value.decode("utf-8", "surrogateescape")
             elif key in ("size", "path", "linkpath"):
                 # A size here would make the data longer than the header says, and a global name is everybody's.
-                raise InputError(f"a tar with {key} in an extended header is not taken", code="sandbox.tar")
+                raise MachineError(f"a tar with {key} in an extended header is not taken", code="sandbox.tar")
             elif key.startswith(("uid", "gid", "uname", "gname", "SCHILY.", "LIBARCHIVE.", "GNU.sparse")):
                 continue
             kept += _record(key, value)
@@ -177,17 +187,28 @@ class _Walk:
         link = self._link if self._link is not None else _text(head[157:257])
         self._name = self._link = None
         if not _stays(name):
-            raise InputError(f"the tar has a member that leads out of its folder: {name}", code="sandbox.tar_escape")
+            raise MachineError(f"the tar has a member that leads out of its folder: {name}", code="sandbox.tar_escape")
+        self._note_folders(name, is_folder=kind == _DIRECTORY)
         if kind == _HARD_LINK and not _stays(link):
-            raise InputError(
+            raise MachineError(
                 f"the tar has a link that leads out of its folder: {name} -> {link}", code="sandbox.tar_escape"
             )
         if kind == _SYMBOLIC_LINK and not _stays(posixpath.join(posixpath.dirname(name.rstrip("/")), link)):
-            raise InputError(
+            raise MachineError(
                 f"the tar has a link that leads out of its folder: {name} -> {link}", code="sandbox.tar_escape"
             )
         if kind not in _FILES and kind not in (_HARD_LINK, _SYMBOLIC_LINK, _DIRECTORY, _FIFO):
-            raise InputError(f"the tar has a device or something unknown: {name}", code="sandbox.tar")
+            raise MachineError(f"the tar has a device or something unknown: {name}", code="sandbox.tar")
+
+    def _note_folders(self, name: str, *, is_folder: bool) -> None:
+        parts = posixpath.normpath(name).split("/")
+        for count in range(len(parts) if is_folder else len(parts) - 1, 0, -1):
+            folder = "/".join(parts[:count])
+            if folder in self.folders:
+                return
+            if "\n" in folder:
+                raise MachineError("the tar has a folder with a line end in its name", code="sandbox.tar")
+            self.folders.add(folder)
 
 
 def _stays(path: str) -> bool:
@@ -212,12 +233,12 @@ def _value(field: bytearray) -> int:
     try:
         return int(text or b"0", 8)
     except ValueError as bad:
-        raise InputError("this is not a tar: a number in a header can't be read", code="sandbox.tar") from bad
+        raise MachineError("this is not a tar: a number in a header can't be read", code="sandbox.tar") from bad
 
 
 def _check_sum(head: bytearray) -> None:
     if _value(head[148:156]) != sum(head) - sum(head[148:156]) + 8 * 32:
-        raise InputError("this is not a tar: the checksum of a header is wrong", code="sandbox.tar")
+        raise MachineError("this is not a tar: the checksum of a header is wrong", code="sandbox.tar")
 
 
 def _records(data: bytes) -> list[tuple[str, bytes]]:
@@ -225,7 +246,7 @@ def _records(data: bytes) -> list[tuple[str, bytes]]:
     while at < len(data):
         digits, _, _ = data[at : at + 20].partition(b" ")
         if not digits.isdigit() or not 0 < int(digits) <= len(data) - at:
-            raise InputError("an extended header of the tar can't be read", code="sandbox.tar")
+            raise MachineError("an extended header of the tar can't be read", code="sandbox.tar")
         whole = data[at : at + int(digits)]
         key, _, value = whole[len(digits) + 1 : -1].partition(b"=")
         found.append((key.decode("utf-8", "replace"), value))

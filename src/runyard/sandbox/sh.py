@@ -13,10 +13,13 @@ import asyncio
 import fcntl
 import os
 import secrets
+import select
 import shutil
 import stat
 import tempfile
 import time
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 HELLO_S: Final = 10.0
 PIPE_BYTES: Final = 1 << 20
 _LANES: Final = 64
+_READERS: Final = ThreadPoolExecutor(max_workers=_LANES, thread_name_prefix="output")
 
 
 class Limits(Protocol):
@@ -119,6 +123,7 @@ class ShSupervisor:
         self._lanes: list[Lane] = []
         self._latest: ShRunning | None = None
         self._running: set[ShRunning] = set()
+        self._known: weakref.WeakSet[ShRunning] = weakref.WeakSet()
         self._number = 0
         self._opening = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
@@ -249,6 +254,7 @@ class ShSupervisor:
             _widen(out)
         step = ShRunning(self, number, lane, sh_frame.Answer(files_out, self._ending), (back, out))
         lane.step = step
+        self._known.add(step)
         self._loop.add_reader(back, step.hear)
         return step
 
@@ -303,6 +309,11 @@ class ShSupervisor:
         except TimeoutError as late:
             raise MachineError("the sandbox did not take a signal in time", code="sandbox.supervisor") from late
 
+    def release(self) -> None:
+        """Let go of all output that nobody reads, when the container is gone."""
+        for step in list(self._known):
+            step.release()
+
     def close(self) -> None:
         """Let go of every lane: the shells end, and the container with them. Safe to repeat."""
         for lane in self._lanes:
@@ -329,6 +340,8 @@ class ShRunning:
         self._started = asyncio.Event()
         self._exit: asyncio.Future[Exit] = self._loop.create_future()
         self._reading = asyncio.Lock()
+        self._read: asyncio.Future[bytes | None] | None = None
+        self._rest = b""
 
     @property
     def told(self) -> sh_frame.Wire:
@@ -417,7 +430,9 @@ class ShRunning:
         self.finish(how)
 
     def finish(self, how: Exit) -> None:
-        """Say how it ended."""
+        """Say how it ended. What never ran never opened its output, whose end would not be seen."""
+        if self.told.pid is None and self._out >= 0:
+            self._close_output()
         self._exit.set_result(how)
         self._started.set()
 
@@ -427,17 +442,23 @@ class ShRunning:
         """The next bytes of output, or b"" at its end."""
         async with self._reading:
             await self._started.wait()
-            while self._out >= 0:
-                try:
-                    data = os.read(self._out, limit)
-                except BlockingIOError:
-                    await _readable(self._loop, self._out)
-                    continue
-                if data:
-                    return data
-                os.close(self._out)
-                self._out = -1
-            return b""
+            while not self._rest and self._out >= 0:
+                if self._read is None:
+                    if not await _has_data(self._loop, self._out):
+                        self._close_output()
+                        break
+                    self._read = self._loop.run_in_executor(_READERS, _read_some, self._out, limit)
+                data = await asyncio.shield(self._read)
+                self._read = None
+                if data == b"":
+                    self._close_output()
+                self._rest = data or b""
+            data, self._rest = self._rest[:limit], self._rest[limit:]
+            return data
+
+    def _close_output(self) -> None:
+        os.close(self._out)
+        self._out = -1
 
     async def write(self, data: bytes) -> None:
         """There is no keyboard."""
@@ -459,13 +480,17 @@ class ShRunning:
         await self._supervisor.signal(self, kind, everyone=everyone)
 
     def release(self) -> None:
-        """Let go of the output; for the end of the session."""
-        if self._out >= 0 and not self._reading.locked():
-            os.close(self._out)
-            self._out = -1
+        """Let go of output that nobody reads; for the end of the session. A reader finds the end by itself."""
+        if self._out >= 0 and self._read is None and not self._reading.locked():
+            self._close_output()
+
+    def __del__(self) -> None:
+        if self._out >= 0 and self._read is None:
+            self._close_output()
 
 
-async def _readable(loop: asyncio.AbstractEventLoop, fd: int) -> None:
+async def _has_data(loop: asyncio.AbstractEventLoop, fd: int) -> bool:
+    """Wait until a pipe has something (True) or has ended (False). Asks without touching the pipe's lock."""
     ready: asyncio.Future[None] = loop.create_future()
 
     def tell() -> None:
@@ -477,6 +502,21 @@ async def _readable(loop: asyncio.AbstractEventLoop, fd: int) -> None:
         await ready
     finally:
         loop.remove_reader(fd)
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return any(events & select.POLLIN for _, events in poll.poll(0))
+
+
+def _read_some(fd: int, limit: int) -> bytes | None:
+    """Read in a thread.
+
+    While a job's process splices into its output from a socket that is quiet, the kernel holds the lock of the pipe,
+    and whoever reads waits without being interruptible. That must not be the loop that serves the socket.
+    """
+    try:
+        return os.read(fd, limit)
+    except BlockingIOError:
+        return None
 
 
 def _widen(pipe: int) -> None:

@@ -1,0 +1,68 @@
+"""The engine without an event loop: a few calls for what has to be known or removed before there is one, or after.
+
+Standard library only, so that the guard (`docker_guard`) starts in milliseconds and outlives the process it watches.
+Everything else goes through `docker_api`.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import time
+from urllib.parse import quote
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+API = "v1.41"
+
+
+class Unanswered(Exception):  # noqa: N818 - the callers turn it into an error of theirs
+    """Nobody answered, or not in HTTP."""
+
+
+def call(socket_path: str, method: str, path: str, timeout_s: float = 5.0) -> tuple[int, bytes]:
+    """One call: status and body. Raises Unanswered."""
+    door = http.client.HTTPConnection("engine", timeout=timeout_s)
+    try:
+        door.sock = socket.socket(socket.AF_UNIX)
+        door.sock.settimeout(timeout_s)
+        door.sock.connect(socket_path)
+        door.request(method, f"/{API}{path}")
+        answer = door.getresponse()
+        return answer.status, answer.read()
+    except (OSError, http.client.HTTPException) as gone:
+        raise Unanswered(str(gone)) from gone
+    finally:
+        door.close()
+
+
+def listed(socket_path: str, label: str) -> dict[str, list[tuple[str, dict[str, str]]]]:
+    """Ids and labels of everything with a label, by kind: `containers`, `networks`, `volumes`. Raises Unanswered."""
+    wanted = quote(json.dumps({"label": [label]}), safe="")
+    found: dict[str, list[tuple[str, dict[str, str]]]] = {}
+    for kind, path in (("containers", "/containers/json?all=1&"), ("networks", "/networks?"), ("volumes", "/volumes?")):
+        status, body = call(socket_path, "GET", f"{path}filters={wanted}")
+        rows: Any = json.loads(body) if status == 200 else []
+        rows = rows.get("Volumes") if isinstance(rows, dict) else rows
+        found[kind] = [(row.get("Id") or row["Name"], row.get("Labels") or {}) for row in rows or []]
+    return found
+
+
+def remove(socket_path: str, found: dict[str, list[tuple[str, dict[str, str]]]], seconds: float = 20.0) -> list[str]:
+    """Remove containers, then networks, then volumes; what is still there after the time. Raises Unanswered."""
+    deadline = time.monotonic() + seconds
+    left: list[str] = []
+    for kind, query in (("containers", "?force=1&v=1"), ("networks", ""), ("volumes", "?force=1")):
+        for name, _ in found[kind]:
+            while True:
+                status, _ = call(socket_path, "DELETE", f"/{kind}/{name}{query}", timeout_s=15.0)
+                if status in (200, 204, 404):
+                    break
+                if time.monotonic() > deadline:
+                    left.append(f"{kind.removesuffix('s')} {name}")
+                    break
+                time.sleep(0.05)  # already going, or still held by one that goes
+    return left

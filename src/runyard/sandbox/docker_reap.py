@@ -1,0 +1,124 @@
+"""Removes what dead owners left on an engine and in our folders. Safe to call at any time, and by several at once.
+
+Everything we make on an engine is labelled with its owner in the call that makes it, so there is no moment in which
+something exists and is nobody's. An owner is a pid with its start, so a pid that is used again is somebody else.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Final
+
+from runyard.sandbox import docker_now, records, sh
+from runyard.sandbox.docker_config import LABEL_OWNER
+
+_GUARD: Final = (
+    "import sys\n"
+    "for name, path in (('runyard', {top!r}), ('runyard.sandbox', {room!r})):\n"
+    "    module = sys.modules[name] = type(sys)(name)\n"
+    "    module.__path__ = [path]\n"
+    "from runyard.sandbox.docker_guard import main\n"
+    "main({socket!r}, {owner})\n"
+)
+"""Loads the guard without running the packages' own beginnings, whose imports would cost more than the guard."""
+
+
+def owner_mark() -> str:
+    """This process as labels and folders say it."""
+    return f"{os.getpid()}-{records.started_at(os.getpid()) or 0}"
+
+
+def is_dead(mark: str) -> bool:
+    """Whether an owner has ended; False for what isn't an owner's mark."""
+    pid, _, start = mark.partition("-")
+    if not (pid.isdigit() and start.isdigit()):
+        return False
+    return records.started_at(int(pid)) != int(start)
+
+
+def reap_engine(socket_path: str, state: str | None = None) -> records.Reaped:
+    """Remove containers, networks, volumes and folders of dead owners; folders only where no engine answers."""
+    removed: list[str] = []
+    left: list[str] = []
+    try:
+        found = docker_now.listed(socket_path, LABEL_OWNER)
+        orphans = {
+            kind: [(name, labels) for name, labels in rows if is_dead(labels.get(LABEL_OWNER, ""))]
+            for kind, rows in found.items()
+        }
+        left += docker_now.remove(socket_path, orphans)
+        removed += [f"{kind.removesuffix('s')} {name[:12]}" for kind, rows in orphans.items() for name, _ in rows]
+    except docker_now.Unanswered:
+        pass
+    folders = (sh.runtime_folder(), Path(state or records.state_folder()) / "layers")
+    for folder in folders:
+        for entry in folder.iterdir() if folder.is_dir() else ():
+            mark = "-".join(entry.name.split("-")[:2])
+            if is_dead(mark):
+                shutil.rmtree(entry, ignore_errors=True)
+                (left if entry.exists() else removed).append(str(entry))
+    return records.Reaped(tuple(removed), tuple(left))
+
+
+class Guard:
+    """The guard of this process for one engine, started with its first sandbox."""
+
+    def __init__(self, socket_path: str) -> None:
+        self._socket_path = socket_path
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+        self._names: set[str] = set()
+
+    def watch(self, name: str) -> None:
+        """A sandbox is about to be made."""
+        with self._lock:
+            self._names.add(name)
+            if self._process is None or self._process.poll() is not None:
+                self._process = self._start()
+                self._tell("".join(f"+{one}\n" for one in self._names))
+            else:
+                self._tell(f"+{name}\n")
+
+    def forget(self, name: str) -> None:
+        """A sandbox is gone."""
+        with self._lock:
+            self._names.discard(name)
+            self._tell(f"-{name}\n")
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        room = Path(__file__).resolve().parent
+        boot = _GUARD.format(top=str(room.parent), room=str(room), socket=self._socket_path, owner=os.getpid())
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", "-B", "-c", boot],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"},
+            cwd="/",
+            start_new_session=True,
+        )
+
+    def _tell(self, text: str) -> None:
+        assert self._process is None or self._process.stdin is not None
+        if self._process is None or self._process.stdin is None:
+            return
+        try:
+            os.write(self._process.stdin.fileno(), text.encode())
+        except OSError:
+            return  # it was killed; the reaper does its work then
+
+
+_GUARDS: Final[dict[tuple[int, str], Guard]] = {}
+
+
+def guard_of(socket_path: str) -> Guard:
+    """The one guard of this process (a forked child has its own)."""
+    key = (os.getpid(), socket_path)
+    if key not in _GUARDS:
+        _GUARDS[key] = Guard(socket_path)
+    return _GUARDS[key]
