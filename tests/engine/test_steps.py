@@ -9,6 +9,7 @@ import pytest
 
 from engine.scripted import Bench, Reply, by_script, claim, run_job
 from runyard.engine.results import Result, merge
+from runyard.engine.wire import JobSettings
 from runyard.job import Limits, NeedResult, Policy
 from runyard.sandbox.contract import FileBack
 
@@ -209,6 +210,43 @@ def test_needs_context_and_job_context() -> None:
         needs={"a": NeedResult("success", {"k": "v"})},
     )
     assert ran.command(0).files_in[-1].data == b"success v success Linux"
+
+
+@pytest.mark.parametrize(("strict", "outcome"), [(False, F), (True, S)], ids=["D8", "D8-strict"])
+def test_D8_lenient_json_is_read_under_the_switch_alone(strict: bool, outcome: tuple[str, str]) -> None:
+    ran = run_job({"run": "${{ fromJSON('{a: 1,} x').a }}"}, strict=strict)
+    assert ran.outcomes() == [outcome]
+    if strict:
+        assert ran.command(0).files_in[-1].data == b"1"
+
+
+@pytest.mark.parametrize("strict", [False, True], ids=["D18", "D18-strict"])
+@pytest.mark.parametrize(("secrets", "token"), [({}, b"[][]"), ({"GITHUB_TOKEN": "given"}, b"[given][given]")])
+def test_D18_the_token_is_empty_unless_given_and_never_exported(
+    strict: bool, secrets: dict[str, str], token: bytes
+) -> None:
+    ran = run_job({"run": "[${{ github.token }}][${{ secrets.GITHUB_TOKEN }}]"}, secrets=secrets, strict=strict)
+    assert ran.command(0).files_in[-1].data == token
+    assert "GITHUB_TOKEN" not in ran.command(0).env
+
+
+@pytest.mark.parametrize("strict", [False, True], ids=["D13", "D13-strict"])
+def test_D13_every_job_gets_folders_of_its_own_made_empty(strict: bool) -> None:
+    bench = Bench()
+    bench.run(claim({}, strict=strict))
+    shape = bench._sandbox.shapes[0]
+    assert "/home/runner/work/demo/demo" in shape.directories
+    assert "/home/runner/work/_temp" in shape.directories
+    assert "/home/runner/work/_tool" in shape.directories
+    assert shape.tmpfs == ("/home/runner/work/_temp/_runner_file_commands",)
+
+
+@pytest.mark.parametrize("strict", [False, True], ids=["D20", "D20-strict"])
+def test_D20_D17_the_log_header_names_stand_in_image_and_network(strict: bool) -> None:
+    settings = JobSettings(header=("ubuntu-latest is the image 'host' here",), network="proxy")
+    log = Bench(settings=settings).run(claim({}, strict=strict)).log(0)
+    assert "ubuntu-latest is the image 'host' here\n" in log
+    assert "network proxy" in log
 
 
 # Environment files ----------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -343,16 +343,6 @@ class JobRun:
     def _check_lease(self) -> None:
         if self._lease_lost is not None:
             raise LeaseGone(self._lease_lost.reason)
-
-
-class JobRunner(Protocol):
-    """What the job process wants of a job."""
-
-    async def run(self) -> JobFinished:
-        """See JobRun."""
-
-    def order(self, order: Order) -> None:
-        """See JobRun."""
 
 
 def _job_frame(job: Job, log: StepLog, name: str) -> Frame:

@@ -163,7 +163,7 @@ class JobHandle:
     async def _read(self, hand: Hand) -> None:
         await self.send(hand)
         loop = asyncio.get_running_loop()
-        frames = Frames(up_decoder)
+        frames = Frames(self._launcher.decoder)
         try:
             while True:
                 async with asyncio.timeout(self._launcher.stuck_after_s):
@@ -277,6 +277,7 @@ class Launcher:
         self._jobs: dict[int, JobHandle] = {}
         self._next = 0
         self._listener: asyncio.Task[None] | None = None
+        self.decoder = up_decoder()
 
     def start_early(self) -> None:
         """Start the fork server; needs no event loop, returns at once. Safe to repeat.
@@ -332,7 +333,7 @@ class Launcher:
             raise _no_process("the fork server does not answer") from error
         if not handle.pid:
             here.close()
-            raise _no_process("the system refused to fork")
+            raise _no_process("the fork server is gone" if handle.ended.is_set() else "the system refused to fork")
         handle.begin(claim, settings)
         return handle
 
@@ -379,7 +380,11 @@ class Launcher:
             self._listener = None
             self._control.close()
         self._control = None
-        await asyncio.to_thread(os.waitpid, self._server_pid, 0)
+        try:
+            async with asyncio.timeout(END_TIMEOUT_S):
+                await asyncio.to_thread(os.waitpid, self._server_pid, 0)
+        except TimeoutError:
+            os.kill(self._server_pid, signal.SIGKILL)
 
 
 def _no_process(why: str) -> MachineError:

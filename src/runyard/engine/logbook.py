@@ -41,7 +41,6 @@ class StepLog:
         self._offset = 0
         self._line_open = False
         self._issues: Counter[str] = Counter()
-        self.last_lines: list[bytes] = []
 
     def output(self, data: bytes) -> None:
         """Bytes that the step printed; held back as far as they could begin a secret."""

@@ -43,6 +43,7 @@ _HIGH_WATER = 4 << 20
 
 _CLOSE_TIMEOUT_S = 30.0
 _FLUSH_TIMEOUT_S = 10.0
+_DECODER = down_decoder()
 
 
 def warm() -> None:
@@ -65,7 +66,7 @@ class Channel(asyncio.Protocol):
     def __init__(self) -> None:
         self.transport: asyncio.Transport
         self.incoming: asyncio.Queue[Down | None] = asyncio.Queue()
-        self._frames = Frames(down_decoder)
+        self._frames = Frames(_DECODER)
         self._writable = asyncio.Event()
         self._writable.set()
         self.closed = asyncio.Event()

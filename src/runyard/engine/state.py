@@ -7,7 +7,6 @@ other (the workflow's, or one composite action's); a Frame while one step instan
 from __future__ import annotations
 
 import asyncio
-import tempfile
 import time
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -19,6 +18,7 @@ from runyard.expression.values import ExactObject
 from runyard.job import Usage
 
 if TYPE_CHECKING:
+    import tempfile
     from collections.abc import Awaitable, Callable, Mapping
 
     from runyard.action.manifest import Manifest
@@ -325,6 +325,8 @@ class Job:
     def scratch(self) -> str:
         """A folder of the host that lasts as long as the job, where no cache folder is given."""
         if self._scratch is None:
+            import tempfile
+
             self._scratch = tempfile.TemporaryDirectory(prefix="runyard-job-", ignore_cleanup_errors=True)
         return self._scratch.name
 

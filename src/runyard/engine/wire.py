@@ -130,8 +130,16 @@ Down: TypeAlias = Hand | Cancel | Drain | Pause | LeaseLost | Decide | OpenTermi
 Up: TypeAlias = JobEvent | Alive | Paused | TerminalOutput | TerminalEnded | Kept | Gone
 
 _encoder = msgspec.msgpack.Encoder()
-down_decoder: msgspec.msgpack.Decoder[Down] = msgspec.msgpack.Decoder(Down)
-up_decoder: msgspec.msgpack.Decoder[Up] = msgspec.msgpack.Decoder(Up)
+
+
+def down_decoder() -> msgspec.msgpack.Decoder[Down]:
+    """For the job process. Made on demand: each side needs one of the two, and they take milliseconds."""
+    return msgspec.msgpack.Decoder(Down)
+
+
+def up_decoder() -> msgspec.msgpack.Decoder[Up]:
+    """For the parent."""
+    return msgspec.msgpack.Decoder(Up)
 
 
 def frame(message: object) -> bytes:
