@@ -69,7 +69,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One hand-out: the job, the contexts, and what only this attempt may know.
 
     `attempt` is the fence; `expires_in_s` is a duration, so clocks needn't agree. `masks` are further values to hide.
-    `endpoints` and `tokens` are by service name (`results`, `cache`, `oidc`, `job`, …). `debug` is step debugging.
+    `endpoints` and `tokens` are by service name (`results`, `cache`, `oidc`, `job`, …). `variables` are the service's
+    own settings of the job, feature flags among them; none of them is secret. `debug` is step debugging.
     """
 
     attempt: int
@@ -82,6 +83,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     mask_patterns: tuple[str, ...] = ()
     tokens: dict[str, str] = {}
     endpoints: dict[str, str] = {}
+    variables: dict[str, str] = {}
     checkout: Checkout | None = None
     policy: Policy = Policy()
     strict_github: bool = False
