@@ -105,9 +105,12 @@ def job_problems(case: dict[str, Any], told: Told, numbers: dict[str, int]) -> l
         ]
         if found != [(step["outcome"], step["conclusion"])]:
             problems.append(f"step {step}: {found}")
-    for wanted in case.get("annotations") or ():  # noqa: PERF401 - a sentence for each
-        if not any(wanted.items() <= event.items() for event in told.of_type("annotation")):
-            problems.append(f"annotation {wanted}: {told.of_type('annotation')}")
+    told_of = told.of_type("annotation")
+    problems += [
+        f"annotation {wanted}: {told_of}"
+        for wanted in case.get("annotations") or ()
+        if not any(wanted.items() <= event.items() for event in told_of)
+    ]
     return problems
 
 

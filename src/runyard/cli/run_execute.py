@@ -62,6 +62,7 @@ async def _execute(prepared: Prepared, options: Options, launcher: Launcher) -> 
     watch.install()
     ticking = asyncio.create_task(_tick(report)) if report.live else None
     try:
+        await _reap()
         await runs.run()
         if options.keep:
             await runs.wait_for_kept(watch.interrupted)
@@ -91,6 +92,15 @@ def _refuse_what_cannot_be(prepared: Prepared, options: Options) -> None:
             raise MachineError(
                 f"--offline: these actions are not on this machine: {', '.join(missing)}", code="actions.missing"
             )
+
+
+async def _reap() -> None:
+    """Remove what a killed run left; what can't be removed now is left to the next one."""
+    from runyard.sandbox import reap
+
+    left = (await asyncio.to_thread(reap)).left
+    if left:
+        say(f"left behind by a run that was killed, and not removed: {', '.join(left)}")
 
 
 async def _tick(report: RunReport) -> None:
