@@ -238,7 +238,7 @@ def test_D13_every_job_gets_folders_of_its_own_made_empty(strict: bool) -> None:
     assert "/home/runner/work/demo/demo" in shape.directories
     assert "/home/runner/work/_temp" in shape.directories
     assert "/home/runner/work/_tool" in shape.directories
-    assert shape.tmpfs == ("/home/runner/work/_temp/_runner_file_commands",)
+    assert "/home/runner/work/_temp/_runner_file_commands" in shape.tmpfs
 
 
 @pytest.mark.parametrize("strict", [False, True], ids=["D20", "D20-strict"])
@@ -342,6 +342,23 @@ def test_D21_a_link_counts_as_nothing_and_a_large_file_fails(strict: bool, kind:
     ran = run_job({"run": "one"}, script=large, strict=strict)
     assert ran.outcomes() == [F]
     assert "200,000,000" in ran.log(1) or "200000000" in ran.log(1)
+
+
+def test_what_earlier_steps_wrote_into_command_files_is_emptied_in_memory() -> None:
+    script = by_script(
+        {"one": Reply(files={"output": b"k=v\n", "summary": FileBack(problem="too_large", size=1 << 30)})}
+    )
+    ran = run_job({"run": "one"}, {"if_": "always()"}, {"if_": "always()"}, script=script)
+    first = {ran.command(0).env["GITHUB_OUTPUT"], ran.command(0).env["GITHUB_STEP_SUMMARY"]}
+    assert first <= {each.path for each in ran.command(1).files_in if each.data == b""}
+    assert not first & {each.path for each in ran.command(2).files_in}
+
+
+def test_the_payload_is_written_before_each_step_and_a_large_one_once() -> None:
+    for size, times in ((10, 3), (300_000, 1)):
+        ran = run_job({}, {}, {}, event={"x": "y" * size})
+        path = "/home/runner/work/_temp/_github_workflow/event.json"
+        assert sum(each.path == path for step in ran.session.steps for each in step.command.files_in) == times
 
 
 # Set-up ---------------------------------------------------------------------------------------------------------------

@@ -170,7 +170,7 @@ class JobRun:
             mounts=settings.mounts,
             home=job.layout.home,
             directories=job.layout.folders,
-            tmpfs=(job.layout.command_files,),
+            tmpfs=(job.layout.command_files, job.layout.event_folder),
         )
         self.session = await self._unless_aborted(self._sandbox.prepare(shape))
         identity = Identity(

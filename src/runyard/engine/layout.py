@@ -54,7 +54,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def folders(self) -> tuple[str, ...]:
         """What has to exist, empty and writable, when a job begins."""
-        return (self.workspace, self.temp, self.event_folder, self.actions, self.tool_cache)
+        return (self.workspace, self.temp, self.actions, self.tool_cache)
 
     def in_workspace(self, path: str) -> str:
         """`path` as a step means it: absolute as it is, else below the workspace."""

@@ -28,9 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from runyard.engine.command_files import FileEffects
-    from runyard.engine.state import Frame
+    from runyard.engine.state import Frame, Job
     from runyard.job import RunStep
     from runyard.sandbox.contract import Exit
+
+
+_EVENT_AGAIN_BYTES = 256 << 10
 
 
 class CommandFiles(msgspec.Struct, frozen=True):
@@ -136,7 +139,7 @@ async def run_command(
         argv=argv,
         env=env,
         cwd=cwd,
-        files_in=(FileIn(job.layout.event_path, job.event_json), *command_files.written, *files),
+        files_in=(*_event_file(job), *_emptied(job), *command_files.written, *files),
         files_out=command_files.read,
     )
     end = await run_process(job.session, command, output.pump, frame.control, waits=job.waits, strict=job.strict)
@@ -145,11 +148,28 @@ async def run_command(
     return _result(frame, end, argv, cwd, say_exit=say_exit)
 
 
+def _event_file(job: Job) -> tuple[FileIn, ...]:
+    """The payload, written anew before each step as on GitHub, but a large one for the first alone."""
+    if job.event_is_there and len(job.event_json) > _EVENT_AGAIN_BYTES:
+        return ()
+    job.event_is_there = True
+    return (FileIn(job.layout.event_path, job.event_json),)
+
+
+def _emptied(job: Job) -> tuple[FileIn, ...]:
+    """Command files of earlier steps that held something: they live in memory, and nobody reads them again."""
+    stale, job.stale_files = job.stale_files, []
+    return tuple(FileIn(path, b"") for path in stale)
+
+
 def _obey_files(frame: Frame, files: CommandFiles, end: Exit) -> None:
     """What the command files ask for, whatever became of the process (11.1)."""
     job = frame.job
     missing = FileBack(problem="missing")
     returned = {kind: end.files.get(path, missing) for kind, path in files.paths.items()}
+    job.stale_files += [
+        files.paths[kind] for kind, back in returned.items() if back.data or back.problem == "too_large"
+    ]
     if all(back.problem is not None or not back.data for back in returned.values()) and not _oversized(returned):
         return
     effects = read_command_files(returned, strict=job.strict)

@@ -285,6 +285,8 @@ class Job:
         self.needs: dict[str, Json] = {}
         self.scope: Scope
         self.event_json = b""
+        self.event_is_there = False
+        self.stale_files: list[str] = []
         self.frames: list[Frame] = []
         self.hashes: dict[tuple[str, ...], str] = {}
         self.file_owners: dict[str, str] = {}
