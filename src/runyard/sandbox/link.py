@@ -16,7 +16,7 @@ import signal
 import socket
 import sys
 import threading
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -393,11 +393,16 @@ def _exit_of(answer: _Exited) -> Exit:
     )
 
 
-_PROBLEMS: Final = {"missing": "missing", "link": "link", "not_a_file": "not_a_file", "too_large": "too_large"}
+_PROBLEMS: Final[dict[str, Literal["missing", "link", "not_a_file", "too_large"]]] = {
+    "missing": "missing",
+    "link": "link",
+    "not_a_file": "not_a_file",
+    "too_large": "too_large",
+}
 
 
 def _back(data: bytes, problem: str | None, size: int) -> FileBack:
-    return msgspec.convert({"data": data, "problem": problem, "size": size}, FileBack)
+    return FileBack(data, _PROBLEMS.get(problem) if problem else None, size)
 
 
 def _refusal(answer: _Failed) -> MachineError:

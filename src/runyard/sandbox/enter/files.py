@@ -86,7 +86,6 @@ def _write(folder: int, name: str, data: bytes, mode: int) -> None:
         os.unlink(name, dir_fd=folder)
         fd = os.open(name, flags, mode, dir_fd=folder)
     try:
-        os.fchmod(fd, mode)
         view = memoryview(data)
         while view:
             view = view[os.write(fd, view) :]

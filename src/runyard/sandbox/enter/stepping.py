@@ -1,4 +1,4 @@
-# ruff: noqa: PTH110, PTH112, PTH118, PTH208
+# ruff: noqa: PTH110, PTH112, PTH208
 # The supervisor imports as little as it can, and every call here is on the way of a step.
 
 """One command: a small process inside the sandbox that starts it, adopts its orphans and tells how it ended.
@@ -17,10 +17,11 @@ import resource  # noqa: F401 - wait4 would load it later, from the image's file
 import signal
 import time
 
-from runyard.sandbox.enter import system
+from runyard.sandbox.enter import system, wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import _socket
     from typing import NoReturn
 
 _RESET = [
@@ -46,6 +47,7 @@ class Start:
         groups: list[int],
         tell: int,
         terminal: int = -1,
+        score: int = -1,
     ) -> None:
         self.argv = argv
         self.env = env
@@ -55,6 +57,54 @@ class Start:
         self.groups = groups
         self.tell = tell
         self.terminal = terminal
+        self.score = score
+
+
+def await_order(sock: _socket.socket, groups: list[int]) -> NoReturn:
+    """In a child that was forked ahead: wait for one command and run it; end when the supervisor does."""
+    score = _score_file()
+    if score >= 0:
+        os.write(score, _SCORE)
+    _rehearse(groups)
+    got = wire.receive(sock)
+    if got is None:
+        os._exit(0)
+    payload, fds = got
+    sock.close()
+    argv, env, cwd, on_terminal = wire.load_down(payload)
+    tell, stream, *more = fds
+    run(
+        Start(
+            argv=argv,
+            env=env,
+            cwd=cwd,
+            stdin=more[0] if more else -1,
+            output=-1 if on_terminal else stream,
+            groups=groups,
+            tell=tell,
+            terminal=stream if on_terminal else -1,
+            score=score,
+        )
+    )
+
+
+def _rehearse(groups: list[int]) -> None:
+    """Go through the start of a command that isn't there: every page that it writes to is our own copy afterwards."""
+    frame = wire.dump_down(([b"sh"], {b"PATH": b"/nowhere"}, b"/", False))
+    argv, env, cwd, _ = wire.load_down(frame)
+    start = Start(argv=argv, env=env, cwd=cwd, stdin=0, output=1, groups=groups, tell=-1)
+    try:
+        _spawned(b"/nowhere/sh", start)
+    except OSError:
+        return
+
+
+def order_for(start: Start) -> tuple[bytes, tuple[int, ...]]:
+    """The frame that gives a command to a child that waits for one."""
+    on_terminal = start.terminal >= 0
+    payload = wire.dump_down((start.argv, start.env, start.cwd, on_terminal))
+    fds = (start.tell, start.terminal) if on_terminal else (start.tell, start.output, start.stdin)
+    return payload, fds
 
 
 def run(start: Start) -> NoReturn:
@@ -75,6 +125,7 @@ def _tell(start: Start, line: str) -> None:
 
 def _run(start: Start) -> None:
     system.be_subreaper()
+    os.umask(0o022)
     for fd in start.groups:
         os.write(fd, b"0")
         os.close(fd)
@@ -111,38 +162,42 @@ def _found(start: Start) -> bytes:
     name = start.argv[0]
     if b"/" in name:
         return name
-    denied = False
-    for folder in start.env.get(b"PATH", b"/usr/bin:/bin").split(b":"):
-        path = os.path.join(folder or b".", name)
+    paths = [(folder or b".") + b"/" + name for folder in start.env.get(b"PATH", b"/usr/bin:/bin").split(b":")]
+    for path in paths:
         if os.access(path, os.X_OK) and not os.path.isdir(path):
             return path
-        denied = denied or os.path.exists(path)
-    raise OSError(*((errno.EACCES, "Permission denied") if denied else (errno.ENOENT, "No such file or directory")))
+    if any(os.path.exists(path) for path in paths):
+        raise OSError(errno.EACCES, "Permission denied")
+    raise OSError(errno.ENOENT, "No such file or directory")
 
 
 def _spawn(start: Start) -> int:
     path = _found(start)
-    score = _score_file()
-    if score >= 0:
+    score = start.score
+    if score < 0 and (score := _score_file()) >= 0:
         os.write(score, _SCORE)
     try:
-        return os.posix_spawn(
-            path,
-            start.argv,
-            start.env,
-            file_actions=[
-                (os.POSIX_SPAWN_DUP2, start.stdin, 0),
-                (os.POSIX_SPAWN_DUP2, start.output, 1),
-                (os.POSIX_SPAWN_DUP2, start.output, 2),
-            ],
-            setsid=True,
-            setsigmask=[],
-            setsigdef=_RESET,
-        )
+        return _spawned(path, start)
     finally:
         if score >= 0:
             os.write(score, b"0")
             os.close(score)
+
+
+def _spawned(path: bytes, start: Start) -> int:
+    return os.posix_spawn(
+        path,
+        start.argv,
+        start.env,
+        file_actions=[
+            (os.POSIX_SPAWN_DUP2, start.stdin, 0),
+            (os.POSIX_SPAWN_DUP2, start.output, 1),
+            (os.POSIX_SPAWN_DUP2, start.output, 2),
+        ],
+        setsid=True,
+        setsigmask=[],
+        setsigdef=_RESET,
+    )
 
 
 def _score_file() -> int:

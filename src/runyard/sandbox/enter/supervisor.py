@@ -7,6 +7,7 @@ there is no signal that could be lost. When the job process is gone, so is the s
 
 from __future__ import annotations
 
+import _socket
 import errno
 import fcntl
 import os
@@ -19,7 +20,6 @@ from runyard.sandbox.enter import files, inside, opening, stepping, tarball, wir
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import _socket
     from typing import Any
 
 _OPEN_SECONDS = 20.0
@@ -72,6 +72,7 @@ def serve(control: _socket.socket, plan: dict[str, Any], fds: list[int]) -> None
     wire.send(control, wire.pack(["opened", opened.first, opened.bwrap]), (opened.owner, opened.net))
     os.close(opened.owner)
     os.close(opened.net)
+    os.umask(0)  # the modes of files are written as they were asked for; commands have their own
     Supervisor(control, opened, plan, groups=groups, counters=counters, first=first).run()
 
 
@@ -98,6 +99,7 @@ class Supervisor:
         self.told: dict[int, Command | Task] = {}
         self.poll = select.poll()
         self.pidfd = os.pidfd_open(self.bwrap)
+        self.spare: tuple[int, _socket.socket] | None = None
         self.alive = True
         self.going = True
 
@@ -107,6 +109,8 @@ class Supervisor:
         self.poll.register(control, select.POLLIN)
         self.poll.register(pidfd, select.POLLIN)
         while self.going:
+            if self.spare is None and self.alive and not self.poll.poll(0):
+                self._fork_ahead()
             ready = dict(self.poll.poll())
             for fd in [fd for fd in ready if fd in self.told]:
                 self._hear(self.told[fd])
@@ -187,17 +191,11 @@ class Supervisor:
             )
             before = self._limit_hits()
             try:
-                pid = os.fork()
+                pid = self._watcher(start, master)
             except OSError as err:
                 self._refused_fork(number, err)
                 os.close(tell_r)
                 return
-            if pid == 0:
-                try:
-                    self._leave_parent(start, master)
-                    stepping.run(start)
-                finally:
-                    os._exit(1)  # whatever happens here, there is one supervisor
             command = Command(number, pid, tell_r, order["files_out"], before)
             self.commands[number] = command
             self.told[tell_r] = command
@@ -209,7 +207,49 @@ class Supervisor:
                 if fd >= 0:
                     os.close(fd)
 
-    def _leave_parent(self, start: stepping.Start, master: int) -> None:
+    def _watcher(self, start: stepping.Start, master: int) -> int:
+        """The process that starts and watches a command: the one that waits for it already, or a new one."""
+        if self.spare is not None:
+            pid, sock = self.spare
+            self.spare = None
+            try:
+                os.kill(pid, signal.SIGCONT)  # the job may have stopped it
+                wire.send(sock, *stepping.order_for(start))
+            except OSError:
+                _reap(pid)  # the job ended it
+            else:
+                return pid
+            finally:
+                sock.close()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                self._leave_parent(master)
+                stepping.run(start)
+            finally:
+                os._exit(1)  # whatever happens here, there is one supervisor
+        return pid
+
+    def _fork_ahead(self) -> None:
+        """Have a watcher ready for the next command, so that its start need not wait for a fork."""
+        ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+        try:
+            pid = os.fork()
+        except OSError:
+            ours.close()
+            theirs.close()
+            return
+        if pid == 0:
+            try:
+                ours.close()
+                self._leave_parent(-1)
+                stepping.await_order(theirs, self.groups)
+            finally:
+                os._exit(1)
+        theirs.close()
+        self.spare = (pid, ours)
+
+    def _leave_parent(self, master: int) -> None:
         """In the child: what belongs to the supervisor alone is closed; everything else is closed by exec."""
         self.control.close()
         for fd in (self.pidfd, self.first, *self.disks, *self.counters.values(), *self.told):
@@ -336,6 +376,7 @@ class Supervisor:
                 for fd in (self.pidfd, self.first, *self.disks, *self.counters.values(), *self.told):
                     os.close(fd)
                 try:
+                    os.umask(0o022)
                     said = work()
                     line = f"ok {said or ''}"
                 except (OSError, ValueError) as err:
@@ -413,8 +454,8 @@ class Supervisor:
     def _end(self) -> None:
         for pidfd in (self.first, self.pidfd):
             _end(pidfd)
-        for who in list(self.told.values()):
-            _reap(who.pid)
+        for pid in (*(who.pid for who in self.told.values()), *((self.spare[0],) if self.spare else ())):
+            _reap(pid)
         _reap(self.bwrap)
         poll = select.poll()
         poll.register(self.first, select.POLLIN)
