@@ -435,9 +435,10 @@ class _Planner:
             self.argv += ["--unshare-user", "--uid", "0", "--gid", "0", "--disable-userns"]
         self.argv += ["--hostname", "runyard", "--cap-drop", "ALL", "--die-with-parent", "--new-session", "--clearenv"]
         self._overlay(self.image.root, "/", "root", mapped=True)
-        for source, target, name in self.image.over:
-            self._dir(name, 0o755)
-            self._overlay(source, target, name, mapped=False)
+        for over in self.image.over:
+            self._dir(over.name, 0o755)
+            self.argv += ["--overlay-src", self._tree(over.source, mapped=False)]
+            self._overlay(over.on_top, over.target, over.name, mapped=True)
         for source, target in self.image.read_only:
             self.argv += ["--ro-bind", self._tree(source, mapped=False), target]
         self.argv += ["--proc", "/proc", "--dev", "/dev"]
@@ -498,13 +499,11 @@ class _Planner:
 
     def _resolver(self) -> None:
         """The address of the resolver inside, where the network level has one."""
-        text = b""
         if self.shape.network == "public":
             from runyard.sandbox.network.public import resolv_conf
 
-            text = resolv_conf()
-        self._dir("root/etc", 0o755)
-        self.lay["root/etc/resolv.conf"] = ("file", "root/etc/resolv.conf", 0o644, text)
+            self._dir("root/etc", 0o755)
+            self.lay["root/etc/resolv.conf"] = ("file", "root/etc/resolv.conf", 0o644, resolv_conf())
 
 
 class BubblewrapRunning:

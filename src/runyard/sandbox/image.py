@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Item = tuple[str, str, int, Any]
 """Something to make in a folder: `dir`, `file` or `link`, its relative path, its mode, its bytes or target."""
 
-_VERSION: Final = "1"
+_VERSION: Final = "2"
 
 _ETC: Final = (
     "alternatives",
@@ -114,16 +114,24 @@ exec "$@"
 """
 
 
+class Over(msgspec.Struct, frozen=True):
+    """A folder `source` of the machine at `target` under a writable layer `name`, with our own layer `on_top` of it."""
+
+    source: str
+    target: str
+    name: str
+    on_top: str
+
+
 class Image(msgspec.Struct, frozen=True):
     """Where an image's root lies and what of the machine is laid over it.
 
-    `mapped` says that the tree's ids are ours to map. `over` are folders (source, target) shown with a writable layer;
-    `lay` is made in the writable layers first: `root/…` for the root, `NAME/…` for a folder in `over`. `environment` is
-    what the image itself starts a process with.
+    `over` are folders of the machine shown with a writable layer. `lay` is made in the writable layers first: `root/…`
+    for the root, `NAME/…` for a folder in `over`. `environment` is what the image itself starts a process with.
     """
 
     root: str
-    over: tuple[tuple[str, str, str], ...] = ()
+    over: tuple[Over, ...] = ()
     read_only: tuple[tuple[str, str], ...] = ()
     lay: tuple[Item, ...] = ()
     host: bool = False
@@ -167,11 +175,12 @@ def _sudo(path: str) -> Item:
 
 
 def _host(state: str) -> Image:
-    root = f"{state}/images/host-{_fingerprint()}"
-    if not os.path.isdir(root):
-        _compose(root)
+    place = f"{state}/images/host-{_fingerprint()}"
+    if not os.path.isdir(place):
+        _compose(place)
     read_only = tuple((f"/{name}", f"/{name}") for name in _top_folders())
-    return Image(root=root, over=(("/usr", "/usr", "usr"),), read_only=read_only, lay=tuple(_own_usr()), host=True)
+    over = (Over("/usr", "/usr", "usr", on_top=f"{place}/usr"),)
+    return Image(root=f"{place}/root", over=over, read_only=read_only, host=True)
 
 
 def _top_folders() -> list[str]:
@@ -188,20 +197,17 @@ def _tops() -> Iterator[tuple[str, bool]]:
             yield name, False
 
 
-def _own_usr() -> Iterator[Item]:
-    """Folders of `/usr` that the job owns in its layer, so that it can install there; the host's don't change."""
-    yield ("dir", "usr", 0o755, None)
+def _own_usr(made: str) -> None:
+    """A layer on the machine's `/usr` whose folders the job owns, so that it can install there, with its sudo."""
     wanted = ["bin", "sbin", "include", "lib", "libexec", "share", "src", "local"]
     local = ["bin", "sbin", "etc", "games", "include", "lib", "libexec", "share", "src"]
     deeper = ["local/lib/node_modules", "local/share/man", "local/share/ca-certificates"]
-    for relative in (*wanted, *(f"local/{name}" for name in local), *deeper):
-        try:
-            facts = os.lstat(f"/usr/{relative}")
-        except FileNotFoundError:
-            continue
-        if stat.S_ISDIR(facts.st_mode):
-            yield ("dir", f"usr/{relative}", 0o755, None)
-    yield _sudo("usr/bin/sudo")
+    for relative in ("", *wanted, *(f"local/{name}" for name in local), *deeper):
+        if os.path.isdir(f"/usr/{relative}") and not os.path.islink(f"/usr/{relative}"):
+            os.mkdir(f"{made}/usr/{relative}", 0o755)
+    with open(f"{made}/usr/bin/sudo", "wb") as file:
+        file.write(SUDO)
+    os.chmod(f"{made}/usr/bin/sudo", 0o755)
 
 
 def _fingerprint() -> str:
@@ -218,24 +224,25 @@ def _fingerprint() -> str:
     return told.hexdigest()
 
 
-def _compose(root: str) -> None:
+def _compose(place: str) -> None:
     """Make the tree beside its place and put it there whole; of two makers one wins."""
     import shutil
     import tempfile
 
-    parent = os.path.dirname(root)
+    parent = os.path.dirname(place)
     os.makedirs(parent, mode=0o700, exist_ok=True)
     made = tempfile.mkdtemp(prefix=".host-", dir=parent)
     try:
-        os.chmod(made, 0o755)
-        _folders(made)
-        _users(made)
+        os.mkdir(f"{made}/root", 0o755)
+        _folders(f"{made}/root")
+        _users(f"{made}/root")
         for name in _ETC:
-            _copy(f"/etc/{name}", f"{made}/etc/{name}")
+            _copy(f"/etc/{name}", f"{made}/root/etc/{name}")
+        _own_usr(made)
         try:
-            os.rename(made, root)
+            os.rename(made, place)
         except OSError:
-            if not os.path.isdir(root):
+            if not os.path.isdir(place):
                 raise
     finally:
         shutil.rmtree(made, ignore_errors=True)
@@ -259,7 +266,13 @@ def _folders(made: str) -> None:
 
 
 def _users(made: str) -> None:
-    for name, text in (("passwd", _PASSWD), ("group", _GROUP), ("hosts", _HOSTS), ("hostname", "runyard\n")):
+    for name, text in (
+        ("passwd", _PASSWD),
+        ("group", _GROUP),
+        ("hosts", _HOSTS),
+        ("hostname", "runyard\n"),
+        ("resolv.conf", ""),
+    ):
         with open(f"{made}/etc/{name}", "w", encoding="utf-8") as file:
             file.write(text)
     os.symlink("/proc/self/mounts", f"{made}/etc/mtab")

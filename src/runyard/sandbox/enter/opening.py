@@ -1,4 +1,4 @@
-# ruff: noqa: PTH101, PTH102, PTH106, PTH108, PTH112, PTH211
+# ruff: noqa: PTH102, PTH106, PTH108, PTH112
 # The supervisor imports as little as it can, and every call here is on the way of a step.
 
 """Making the sandbox: identities, disk, mounts, then bubblewrap, and the way in.
@@ -91,32 +91,45 @@ def _mount_disk(plan: dict[str, Any]) -> None:
 
 
 def lay(root: str, items: list[tuple[str, str, int, Any]], owner: int | None) -> None:
-    """Make folders, files and links below `root`, for `owner`; what is there already is left as it is.
+    """Make folders, files and links below `root`, as `owner`; what is there already is left as it is.
 
     An `opaque` folder hides what the image has at its place.
     """
+    here = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    umask = os.umask(0)
     if owner is not None:
-        os.chown(root, owner, owner)
-    for kind, relative, mode, value in items:
-        path = f"{root}/{relative}" if relative else root
-        if kind in ("dir", "opaque"):
-            try:
-                os.mkdir(path, mode)
-            except FileExistsError:
-                pass
-            else:
-                os.chmod(path, mode)
-            if kind == "opaque":
-                os.setxattr(path, "user.overlay.opaque", b"y")
-        elif kind == "file":
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
-            os.write(fd, value)
-            os.fchmod(fd, mode)
-            os.close(fd)
-        else:
-            os.symlink(value, path)
+        os.fchown(here, owner, owner)
+        os.setegid(owner)
+        os.seteuid(owner)
+    try:
+        for item in items:
+            _lay_one(here, *item)
+    finally:
         if owner is not None:
-            os.chown(path, owner, owner, follow_symlinks=False)
+            os.seteuid(0)
+            os.setegid(0)
+        os.umask(umask)
+        os.close(here)
+
+
+def _lay_one(root: int, kind: str, path: str, mode: int, value: Any) -> None:
+    if kind == "dir":
+        try:
+            os.mkdir(path, mode, dir_fd=root)
+        except FileExistsError:
+            return
+    elif kind == "opaque":
+        os.mkdir(path, mode, dir_fd=root)
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=root)
+        os.setxattr(fd, "user.overlay.opaque", b"y")
+        os.close(fd)
+    elif kind == "file":
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(path, flags, mode, dir_fd=root)
+        os.write(fd, value)
+        os.close(fd)
+    else:
+        os.symlink(value, path, dir_fd=root)
 
 
 def _run_bubblewrap(plan: dict[str, Any], bwrap: int, deadline: float) -> Opened:
