@@ -64,6 +64,7 @@ async def _execute(prepared: Prepared, options: Options, launcher: Launcher) -> 
     try:
         await _reap()
         await runs.run()
+        interrupted = watch.count > 0
         if options.keep:
             await runs.wait_for_kept(watch.interrupted)
     finally:
@@ -73,7 +74,7 @@ async def _execute(prepared: Prepared, options: Options, launcher: Launcher) -> 
         report.close()
         await runs.close()
         await launcher.close()
-    return 130 if watch.count else runs.exit_code
+    return 130 if interrupted else runs.exit_code
 
 
 def _refuse_what_cannot_be(prepared: Prepared, options: Options) -> None:
@@ -133,7 +134,7 @@ class _Interrupts:
         self.count += 1
         self.interrupted.set()
         self._runs.cancel(force=self.count > 1)
-        if self.count == 1:
+        if self.count == 1 and not self._runs.over:
             say("interrupted: jobs are asked to stop; once more ends them at once")
 
 

@@ -80,6 +80,11 @@ class Runs:
             return 3
         return 1 if failed or any(run.conclusion == "cancelled" for run in self._runs) else 0
 
+    @property
+    def over(self) -> bool:
+        """Whether every run has ended."""
+        return all(run.ended.is_set() for run in self._runs)
+
     async def run(self) -> None:
         """Every run to its end. Events of jobs go to the report as they come."""
         for planned in self.prepared.runs:
