@@ -322,3 +322,11 @@ _LINES = st.lists(
 def test_any_cut_finds_the_same(lines: list[str], end: str, size: int) -> None:
     text = "".join(line + end for line in lines)
     assert read(text, size=size) == read(text)
+
+
+@settings(max_examples=60, deadline=None)
+@given(_LINES, st.sampled_from(["\n", "\r\n", "\r"]))
+def test_a_large_block_is_read_like_small_ones(lines: list[str], end: str) -> None:
+    text = "".join(line + end for line in [*lines, *["filler" * 20] * 50, *lines])
+    assert len(text) > 4096
+    assert read(text) == read(text, size=97)

@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import msgspec
 
 from runyard.job import Annotation, AnnotationLevel
+from runyard.report.mask_search import PADDING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
+
+    from ahocorasick_rs import BytesAhoCorasick
 
 COMMANDS = frozenset(
     {
@@ -71,8 +74,14 @@ _AT_START = re.compile(rb"[ \t\v\f\x80-\xff]*::")
 _AFTER_LINE_FEED = re.compile(rb"\n[ \t\v\f\x80-\xff]*::")
 _AFTER_CARRIAGE_RETURN = re.compile(rb"\r[ \t\v\f\x80-\xff]*::")
 
+_LARGE_BLOCK = 4096
+_marks: BytesAhoCorasick | None = None
+
 # What .NET's TrimStart takes; Python's own set has the separators U+001C to U+001F as well.
 _BLANKS = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+_LEGACY = b"##["
+# The new form behind the last byte of whatever may stand before it in its line.
+_MARKS = (_LEGACY, *(bytes((byte,)) + b"::" for byte in sorted({char.encode()[-1] for char in _BLANKS})))
 
 
 class Command(NamedTuple):
@@ -397,16 +406,9 @@ class CommandReader:
 
     def _candidates(self, block: bytes) -> Iterator[tuple[int, int, int, bool]]:
         """Lines that may hold a command: start, end, start of the next, and whether the line begins at its start."""
-        starts = {found.start() + 1 for found in _AFTER_LINE_FEED.finditer(block)}
+        starts = _likely_lines(block) if len(block) >= _LARGE_BLOCK else _likely_lines_of_few(block)
         if _AT_START.match(block) and not self._in_line:
             starts.add(0)
-        if b"\r" in block:
-            starts.update(found.start() + 1 for found in _AFTER_CARRIAGE_RETURN.finditer(block))
-        legacy = block.find(b"##[")
-        while legacy >= 0:
-            start = block.rfind(b"\n", 0, legacy) + 1
-            starts.add(max(start, block.rfind(b"\r", start, legacy) + 1))
-            legacy = block.find(b"##[", _line_end(block, legacy)[1])
         for start in sorted(starts):
             yield start, *_line_end(block, start), start > 0 or not self._in_line
 
@@ -442,6 +444,38 @@ class CommandReader:
         if len(token) > _LONGEST_UNMASKED_TOKEN and self._add_mask is not None:
             self._add_mask(token)
         return None
+
+
+def _likely_lines_of_few(block: bytes) -> set[int]:
+    """Where lines begin that have a mark of a command in the right place (the first line: of the legacy form only)."""
+    starts = {found.start() + 1 for found in _AFTER_LINE_FEED.finditer(block)}
+    if b"\r" in block:
+        starts.update(found.start() + 1 for found in _AFTER_CARRIAGE_RETURN.finditer(block))
+    legacy = block.find(b"##[")
+    while legacy >= 0:
+        starts.add(_line_start(block, legacy))
+        legacy = block.find(b"##[", _line_end(block, legacy)[1])
+    return starts
+
+
+def _likely_lines(block: bytes) -> set[int]:
+    """The same for a large block, where a search for both marks side by side pays for being loaded."""
+    global _marks
+    if _marks is None:
+        from ahocorasick_rs import BytesAhoCorasick, MatchKind
+
+        _marks = BytesAhoCorasick([*_MARKS, *PADDING], matchkind=MatchKind.LeftmostFirst)
+    starts: set[int] = set()
+    for mark, _, end in _marks.find_matches_as_indexes(block):
+        start = _line_start(block, end - 2)
+        if mark == 0 or (0 < start <= end - 2 and _AT_START.match(block, start)):
+            starts.add(start)
+    return starts
+
+
+def _line_start(block: bytes, at: int) -> int:
+    start = block.rfind(b"\n", 0, at) + 1
+    return max(start, block.rfind(b"\r", start, at) + 1)
 
 
 def _line_end(block: bytes, at: int) -> tuple[int, int]:

@@ -7,12 +7,12 @@ that takes too long is stopped and its matcher removed with a warning.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from runyard.engine.commands import ISSUE_LEVELS, MESSAGE_LIMIT, checked_places
-from runyard.engine.matcher_regex import Compiled, UnsupportedPatternError, compile_pattern
+from runyard.engine.matcher_config import Captures, Matcher, MatcherError, Pattern, holds, read_config
 from runyard.job import Annotation, AnnotationLevel
 from runyard.report.mask_search import PADDING
 
@@ -21,42 +21,25 @@ if TYPE_CHECKING:
 
     from ahocorasick_rs import BytesAhoCorasick
 
+__all__ = [
+    "MATCH_TIMEOUT_S",
+    "Found",
+    "Issue",
+    "MatcherError",
+    "Matchers",
+    "Removed",
+    "annotation_of",
+    "parse_timespan",
+]
+
 MATCH_TIMEOUT_S = 1.0
 """One pattern on one line; `GITHUB_ACTIONS_RUNNER_ISSUE_MATCHER_TIMEOUT` sets another (`parse_timespan`)."""
 
 
 _ATTEMPTS = 3
 _REMOVED = "Removing issue matcher '{}': its pattern took too long {} times (more than {:g} s for one line)."
-_PROPERTIES = ("file", "from_path", "line", "column", "severity", "code", "message")
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _TIMESPAN = re.compile(r"(?:([0-9]{1,8})\.)?([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2}(?:\.[0-9]{1,7})?))?|([0-9]{1,8})")
-
-
-class MatcherError(ValueError):
-    """A matcher file that is refused: the `add-matcher` command fails with this text."""
-
-
-class _WrittenPattern(msgspec.Struct, rename="camel"):
-    regexp: str | None = None
-    file: int | None = None
-    from_path: int | None = None
-    line: int | None = None
-    column: int | None = None
-    severity: int | None = None
-    code: int | None = None
-    message: int | None = None
-    loop: bool | None = None
-
-
-class _WrittenMatcher(msgspec.Struct, rename="camel"):
-    owner: str
-    pattern: list[_WrittenPattern] | None = None
-    severity: str | None = None
-    from_path: str | None = None
-
-
-class _Config(msgspec.Struct):
-    matchers: list[_WrittenMatcher] = msgspec.field(name="problemMatcher")
 
 
 class Issue(msgspec.Struct, frozen=True):
@@ -97,129 +80,6 @@ def parse_timespan(text: str) -> float | None:
     return int(days or 0) * 86400.0 + int(hours) * 3600 + int(minutes) * 60 + float(seconds or 0)
 
 
-class _Pattern(NamedTuple):
-    regex: Compiled
-    groups: dict[str, int]
-    loop: bool
-
-
-Captures: TypeAlias = dict[str, str]
-
-
-class _Matcher:
-    """One matcher and what it remembers of the lines before this one."""
-
-    def __init__(self, owner: str, severity: str, from_path: str | None, patterns: tuple[_Pattern, ...]) -> None:
-        self.owner = owner
-        self.severity = severity
-        self.from_path = from_path
-        self.patterns = patterns
-        # What pattern n caught on the line before, for each but the last.
-        self.running: list[Captures | None] = [None] * (len(patterns) - 1)
-        self.loops_on = False
-        keys = [(pattern.regex.key, index) for index, pattern in enumerate(patterns) if pattern.regex.key]
-        self.key, self.key_index = max(keys, key=lambda key: min(map(len, key[0])), default=((), 0))
-
-    def reset(self) -> None:
-        self.running = [None] * len(self.running)
-        self.loops_on = False
-
-    def match(self, line: bytes, text: str, timeout_s: float) -> Captures | None:
-        """What this line completes. Raises TimeoutError."""
-        last = len(self.patterns) - 1
-        for index in range(last, -1, -1):
-            before = self.running[index - 1] if index else None
-            if index and before is None:
-                continue
-            pattern = self.patterns[index]
-            caught = _caught(pattern, line, text, timeout_s)
-            if index < last:
-                self.running[index] = None if caught is None else {**(before or {}), **caught}
-            elif caught is not None:
-                self.reset()
-                if pattern.loop:
-                    self.running[-1] = before
-                    self.loops_on = True
-                return {**(before or {}), **caught}
-            elif index:
-                self.running[-1] = None
-                self.loops_on = False
-        return None
-
-
-def _caught(pattern: _Pattern, line: bytes, text: str, timeout_s: float) -> Captures | None:
-    if not _holds(pattern, line):
-        return None
-    found = pattern.regex.search(text, timeout=timeout_s)
-    if found is None:
-        return None
-    order = pattern.regex.order
-    return {name: found[order[number]] for name, number in pattern.groups.items() if found[order[number]] is not None}
-
-
-def _holds(pattern: _Pattern, line: bytes) -> bool:
-    """Whether the line holds what the pattern can't match without."""
-    for clause in pattern.regex.clauses:
-        for needed in clause:
-            if needed in line:
-                break
-        else:
-            return False
-    return True
-
-
-def read_config(config: bytes) -> tuple[_Matcher, ...]:
-    """The matchers of a JSON file. Raises MatcherError."""
-    if config.startswith(b"\xef\xbb\xbf"):
-        config = config[3:]
-    try:
-        document = msgspec.json.decode(config, type=_Config)
-    except msgspec.DecodeError as error:
-        raise MatcherError(f"The problem matcher file can't be read: {error}") from error
-    owners: set[str] = set()
-    matchers = []
-    for written in document.matchers:
-        if not written.owner.strip():
-            raise MatcherError("A problem matcher needs an owner.")
-        if written.owner.lower() in owners:
-            raise MatcherError(f"The owner '{written.owner}' stands twice in the problem matcher file.")
-        owners.add(written.owner.lower())
-        matchers.append(_checked(written))
-    return tuple(matchers)
-
-
-def _checked(written: _WrittenMatcher) -> _Matcher:
-    owner = written.owner
-    severity = (written.severity or "error").lower()
-    if severity not in ISSUE_LEVELS:
-        raise MatcherError(f"Matcher '{owner}': the severity '{written.severity}' is none of error, warning, notice.")
-    if not written.pattern:
-        raise MatcherError(f"Matcher '{owner}' has no pattern.")
-    last = len(written.pattern) - 1
-    set_by: dict[str, int] = {}
-    patterns = []
-    for index, part in enumerate(written.pattern):
-        if part.loop and (index != last or last == 0):
-            raise MatcherError(f"Matcher '{owner}': only the last of several patterns may loop.")
-        try:
-            compiled = compile_pattern(part.regexp or "")
-        except UnsupportedPatternError as error:
-            raise MatcherError(f"Matcher '{owner}', pattern {index + 1}: {error}") from error
-        groups = {name: number for name in _PROPERTIES if (number := getattr(part, name)) is not None}
-        for name, number in groups.items():
-            if name in set_by:
-                raise MatcherError(f"Matcher '{owner}': '{name}' is set by more than one pattern.")
-            if not 0 <= number < len(compiled.order):
-                raise MatcherError(f"Matcher '{owner}', pattern {index + 1}: '{name}' names a group that isn't there.")
-            set_by[name] = index
-        if part.loop and "message" not in groups:
-            raise MatcherError(f"Matcher '{owner}': a pattern that loops must set 'message'.")
-        patterns.append(_Pattern(compiled, groups, part.loop or False))
-    if "message" not in set_by:
-        raise MatcherError(f"Matcher '{owner}': one pattern must set 'message'.")
-    return _Matcher(owner, severity, written.from_path, tuple(patterns))
-
-
 class Matchers:
     """The matchers of one job. They live until removed or the job's end, across steps and inside composites.
 
@@ -233,7 +93,7 @@ class Matchers:
     def __init__(self, *, timeout_s: float = MATCH_TIMEOUT_S, strip_ansi: bool = False) -> None:
         self._timeout_s = timeout_s
         self._strip_ansi = strip_ansi
-        self._matchers: list[_Matcher] = []
+        self._matchers: list[Matcher] = []
         self._finder: BytesAhoCorasick | None = None
         self._look_at_all = False
         # How many lines before and after a key may belong to its chain.
@@ -301,8 +161,8 @@ class Matchers:
                 hits.append(begin)
         return hits
 
-    def _may_match(self, pattern: _Pattern, line: bytes) -> bool:
-        if not _holds(pattern, line):
+    def _may_match(self, pattern: Pattern, line: bytes) -> bool:
+        if not holds(pattern, line):
             return False
         try:
             return any(
@@ -376,7 +236,7 @@ class Matchers:
                 break
         return results
 
-    def _patiently(self, matcher: _Matcher, line: bytes, text: str) -> Captures | None:
+    def _patiently(self, matcher: Matcher, line: bytes, text: str) -> Captures | None:
         for _ in range(_ATTEMPTS - 1):
             try:
                 return matcher.match(line, text, self._timeout_s)
@@ -402,7 +262,7 @@ class Matchers:
         if self._reach:
             self._before = [*self._before, *_last_lines(data, self._reach)][-self._reach :]
 
-    def _replace(self, owner: str, new: _Matcher | None) -> bool:
+    def _replace(self, owner: str, new: Matcher | None) -> bool:
         """Put a matcher in the place of its namesake; whether there was one."""
         if not self._seen:
             self._catch_up()
@@ -418,7 +278,7 @@ class Matchers:
         return there
 
 
-def _issue(matcher: _Matcher, caught: Captures, text: str) -> Issue | None:
+def _issue(matcher: Matcher, caught: Captures, text: str) -> Issue | None:
     """The issue that a completed match is, or None where it isn't reported."""
     message = caught.get("message", "")
     level = ISSUE_LEVELS.get((caught.get("severity") or matcher.severity).lower())
