@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from runyard.engine.commands import (
@@ -319,6 +319,7 @@ _LINES = st.lists(
 
 @settings(max_examples=100, deadline=None)
 @given(_LINES, st.sampled_from(["\n", "\r\n", "\r"]), st.integers(1, 11))
+@example(["::echo::on", "::group::g"], "\r\n", 1)
 def test_any_cut_finds_the_same(lines: list[str], end: str, size: int) -> None:
     text = "".join(line + end for line in lines)
     assert read(text, size=size) == read(text)

@@ -393,9 +393,10 @@ class CommandReader:
             keep, given = self._act(command)
             if keep and given is None:
                 continue
-            plain_to = after if keep else start
-            if plain_to > shown:
-                yield block[shown:plain_to]
+            # The line of a command that is shown ends with LF: half of its CRLF may not have come yet.
+            plain = block[shown:stop] + b"\n" if keep else block[shown:start]
+            if plain:
+                yield plain
             if given is not None:
                 yield given
             shown = after

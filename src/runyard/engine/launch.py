@@ -17,13 +17,12 @@ import asyncio
 import os
 import signal
 import socket
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, TypeAlias
 
+from runyard.engine.early import take
 from runyard.engine.server import (
-    CONTROL_FD,
     Ended,
     Kill,
     Start,
@@ -286,27 +285,7 @@ class Launcher:
         """
         if self._control is not None:
             return
-        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        argv = [sys.executable, "-P", "-m", "runyard.engine.server", str(os.getpid())]
-        log = os.environ.get("RUNYARD_ENGINE_LOG") or os.devnull
-        actions: list[tuple[int, int, str, int, int] | tuple[int, int, int]] = [
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 2, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
-        ]
-        # A descriptor that already has the wanted number would keep its close-on-exec flag, so it moves away first.
-        source = there.fileno()
-        if source == CONTROL_FD:
-            source = os.dup(source)
-        actions.append((os.POSIX_SPAWN_DUP2, source, CONTROL_FD))
-        self._server_pid = os.posix_spawn(
-            sys.executable, argv, dict(os.environ), file_actions=actions, setsid=True, setsigdef=[signal.SIGPIPE]
-        )
-        if source != there.fileno():
-            os.close(source)
-        there.close()
-        here.setblocking(False)
-        self._control = here
+        self._control, self._server_pid = take()
 
     async def start(self) -> None:
         """Start the fork server if it isn't, and listen to it. Safe to repeat."""

@@ -20,7 +20,8 @@ from typing import NoReturn, TypeAlias
 
 import msgspec
 
-CONTROL_FD = 3
+from runyard.engine.early import CONTROL_FD
+
 _PR_SET_PDEATHSIG = 1
 
 
