@@ -20,6 +20,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from runyard.job import MachineError, Refused, Usage
+from runyard.sandbox import disk as disks
 from runyard.sandbox import image as images
 from runyard.sandbox import limits, records, refused
 from runyard.sandbox.contract import (
@@ -75,6 +76,8 @@ class BubblewrapSandbox:
                 "this root has no spare ids to give a job (it is itself in a user namespace)",
                 "run as an ordinary user, or map more ids to the outer container",
             )
+        if self.root and (no_disk := disks.refusal()) is not None:
+            promises["disk_limit"] = no_disk
         for refusal in available_levels().values():
             if refusal is not None:
                 promises[refusal.promise] = refusal
@@ -87,6 +90,8 @@ class BubblewrapSandbox:
     def _check(self, shape: Shape) -> None:
         needs = ["not_host_root", "seccomp", f"egress_{shape.network}"]
         needs += [f"{name}_limit" for name in limits.wanted(shape.limits)]
+        if shape.limits.disk_mb is not None:
+            needs.append("disk_limit")
         for promise in needs:
             if promise in self.capabilities.refused:
                 raise SandboxRefused(self.capabilities.refused[promise])
@@ -237,8 +242,6 @@ class BubblewrapSession:
             "tmpfs": [],
         }
         if disk_mb is not None and self._base is not None:
-            from runyard.sandbox import disk as disks
-
             plan["disk_image"] = disks.make(f"{self._owned.folder}/disk.img", disk_mb)
         _Planner(plan, self.shape, self._image).fill()
         return plan
