@@ -62,10 +62,10 @@ def command(context: click.Context, /, **given: Any) -> int:
     whole = bool(given["only_plan"])
     planned_only = whole or bool(given["only_list"])
     if not planned_only:
-        _executable(form)
-        from runyard.cli.run_execute import start_early
+        from runyard.engine import early
 
-        start_early()
+        early.start()
+        _executable(form)
     options = _options(given, form)
     from runyard.cli.run_prepare import prepare
 

@@ -29,22 +29,12 @@ FORCE_WAIT_S: Final = 8.0
 _TICK_S: Final = 0.1
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-_launcher: Launcher | None = None
-
-
-def start_early() -> None:
-    """Start the fork server and forget it until `execute`: it imports while the workflows are read."""
-    global _launcher
-    if _launcher is None:
-        _launcher = Launcher()
-        _launcher.start_early()
-
 
 def execute(prepared: Prepared, options: Options) -> int:
     """Run everything; the exit code is 0, 1, 3 or 130. InputError and MachineError come before anything ran."""
-    start_early()
-    assert _launcher is not None
-    return asyncio.run(_execute(prepared, options, _launcher))
+    launcher = Launcher()
+    launcher.start_early()
+    return asyncio.run(_execute(prepared, options, launcher))
 
 
 async def _execute(prepared: Prepared, options: Options, launcher: Launcher) -> int:
