@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
-from runyard.engine.hashes import hash_in_sandbox
 from runyard.expression.evaluator import evaluate_text
 from runyard.expression.frame import STRICT_GITHUB, TEMPLATE, Looked, Options
 from runyard.expression.templates import MANIFEST_DEPTH, MAX_DEPTH, evaluate_template
@@ -110,6 +109,8 @@ async def _with_hashes(frame: Frame, once: Callable[[Functions], _Value], *, sta
         try:
             return once(functions)
         except _HashWanted as wanted:
+            from runyard.engine.hashes import hash_in_sandbox
+
             hashed[wanted.arguments] = await hash_in_sandbox(frame.job, wanted.arguments)
     raise InputError(f"hashFiles is called more than {MOST_HASHES} times in one field")
 

@@ -19,6 +19,7 @@ from runyard.engine.layout import layout_for
 from runyard.engine.matchers import Matchers, parse_timespan
 from runyard.engine.processes import Waits
 from runyard.engine.results import Result
+from runyard.engine.services import Services
 from runyard.engine.setup import make_contexts, set_up_job
 from runyard.engine.state import Control, Frame, Job, JobHooks
 from runyard.engine.steps import finish_record, retest, run_workflow_step
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
     from runyard.engine.actions import ActionStore
     from runyard.engine.logbook import Emitter, StepLog
+    from runyard.engine.services import JobServices
     from runyard.engine.state import PostStep
     from runyard.engine.wire import JobSettings
     from runyard.job import Claim, Conclusion, Order
@@ -74,6 +76,7 @@ class JobRun:
         hooks: JobHooks | None = None,
         waits: Waits | None = None,
         actions: ActionStore | None = None,
+        services: JobServices | None = None,
     ) -> None:
         timeout = claim.context.vars.get("GITHUB_ACTIONS_RUNNER_ISSUE_MATCHER_TIMEOUT") or settings.runner_env.get(
             "GITHUB_ACTIONS_RUNNER_ISSUE_MATCHER_TIMEOUT"
@@ -90,6 +93,7 @@ class JobRun:
             waits=waits or Waits(),
         )
         self.job.actions = actions or NoActionStore()
+        self.job.services = Services(services)
         make_contexts(self.job)
         self.session: Session | None = None
         self.keeps = False
@@ -214,6 +218,7 @@ class JobRun:
         log.emit(StepStarted(log.step, frame.name, job.now_ns()))
         started = time.monotonic()
         outputs, dropped, url = await complete_job(frame)
+        job.services.say_notes(frame)
         self.keeps = job.settings.keep and job.status == "failure" and self.session is not None
         if not self.keeps:
             await self._close(log)
@@ -266,6 +271,7 @@ class JobRun:
                 log.say(f"The sandbox did not close in time: {error}")
             return
         finally:
+            await self.job.services.close()
             self.job.clean_up()
         if log is not None:
             for item in left.items:

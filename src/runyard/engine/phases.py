@@ -66,7 +66,7 @@ async def _run_javascript(frame: Frame, step: ActionStep, instance: ActionInstan
         argv=(node, f"{instance.folder}/{script}"),
         cwd=job.layout.workspace,
         inputs=inputs,
-        services=job.action_services,
+        kind="node",
         without=("NODE_ICU_DATA",),
         say_exit=False,
     )

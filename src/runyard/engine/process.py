@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from runyard.engine.job import JobRun, LeaseGone
 from runyard.engine.pause import PersonHooks
+from runyard.engine.services import open_services
 from runyard.engine.wire import (
     HEARTBEAT_S,
     Alive,
@@ -152,7 +153,8 @@ async def _run_job(hand: Hand, wire: Channel) -> int:
     try:
         sandbox = open_backend(hand.settings)
         hooks = PersonHooks(wire.send)
-        run = JobRun(hand.claim, hand.settings, sandbox=sandbox, emitter=wire, hooks=hooks)
+        services = open_services(hand.settings, hand.claim)
+        run = JobRun(hand.claim, hand.settings, sandbox=sandbox, emitter=wire, hooks=hooks, services=services)
     except RunyardError as error:
         code = "unavailable" if isinstance(error, MachineError) else "invalid_job"
         wire.send(JobFinished("failure", time.time_ns(), reason=str(error), reason_code=code))

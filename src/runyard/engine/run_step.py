@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from runyard.engine.command_files import FileEffects
+    from runyard.engine.services import Kind
     from runyard.engine.state import Frame, Job
     from runyard.job import RunStep
     from runyard.sandbox.contract import Exit
@@ -113,7 +114,7 @@ async def run_command(
     cwd: str,
     files: tuple[FileIn, ...] = (),
     inputs: Mapping[str, str] | None = None,
-    services: Mapping[str, str] | None = None,
+    kind: Kind = "script",
     without: tuple[str, ...] = (),
     say_exit: bool = True,
 ) -> Result:
@@ -129,7 +130,7 @@ async def run_command(
         prepends=job.prepends,
         github=frame.github,
         runner=job.runner,
-        services={**job.script_services, **(services or {})},
+        services=await job.services.variables(job, frame, kind),
     )
     for name in without:
         env.pop(name, None)

@@ -294,6 +294,7 @@ class Job:
         self.script_services: dict[str, str] = {}
         self.action_services: dict[str, str] = {}
         self.actions: ActionStore
+        self.services: Services
         self.resolved: dict[str, ActionFiles | Refused] = {}
         self.placed: set[str] = set()
         self.touched = False

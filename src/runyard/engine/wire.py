@@ -33,7 +33,9 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     stand-in for a hosted label, the network in use). `clean_up_s` is what `always()` steps have after a cancellation,
     in seconds. `cache_dir` is a folder of the user's for trees and actions; empty: nothing is kept between jobs.
     `own_machine` is `runyard run` on one's own machine, False on a worker or runner (deviation D7). `node` maps
-    `node20` and `node24` to a path inside; a name that is missing is looked for on the image's PATH.
+    `node20` and `node24` to a path inside; a name that is missing is looked for on the image's PATH. `services` is the
+    factory of what the job may call, as `module:function` (see `engine.services`); empty: nothing. `artifacts_dir` is a
+    folder in which finished artifacts appear as files.
     """
 
     sandbox: str = "bubblewrap"
@@ -53,6 +55,8 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     own_machine: bool = True
     node: dict[str, str] = {}
     owner: str = ""
+    services: str = ""
+    artifacts_dir: str = ""
 
 
 class Hand(msgspec.Struct, frozen=True, tag="hand"):
