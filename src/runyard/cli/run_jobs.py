@@ -13,6 +13,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
+from runyard.cli import run_services
 from runyard.cli.run_execute import FORCE_WAIT_S, cores, say, spawn
 from runyard.cli.run_machine import Machine, Place, Unserved
 from runyard.cli.run_notes import secret_notes
@@ -345,6 +346,10 @@ class Run:
                 self._ended_early(spec, "cancelled", cancel.reason, cancel.reason_code)
         except MachineError as error:
             unserved = self._unserved(spec, str(error))
+        except OSError as error:
+            unserved = self._unserved(
+                spec, f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
+            )
         except RunyardError as error:
             self.failed_here = True
             self._ended_early(spec, "failure", str(error), "invalid_job")
@@ -441,6 +446,8 @@ class Run:
             native=options.native,
             offline=options.offline,
             owner=spec.run_id,
+            services=run_services.NAME,
+            artifacts_dir=options.artifacts or "",
         )
 
 
