@@ -284,7 +284,6 @@ WRONG: dict[str, tuple[list[str], int, str]] = {
     "a network": (["--network", "pubic"], 2, "did you mean 'public'?"),
     "inputs of a push": (["--input", "a=b"], 2, "--input belongs to workflow_dispatch, not to push"),
     "jsonl of a plan": (["--format", "jsonl"], 2, "--format jsonl is for a run"),
-    "artifacts": (["--artifacts", "d"], 3, "artifacts are not part of this build yet"),
 }
 
 
