@@ -200,7 +200,8 @@ def test_a_hostile_archive_is_stored_and_not_unpacked(house: House, tmp_path: Pa
         assert (await client.upload("dist", zipped(("../evil", b"x")))).status == 200
         assert not (tmp_path / "evil").exists()
         assert list((tmp_path / "out").iterdir()) == []
-        (note,) = client.services.notes()
+        ((note, is_warning),) = client.services.notes()
+        assert is_warning
         assert "leads out of the artifact" in note
 
     run(work)

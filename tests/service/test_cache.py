@@ -99,7 +99,7 @@ def test_save_and_restore(house: House) -> None:
         assert await client.restore("k", version="w") is None
         counts = client.services.caches.counts
         assert (counts.lookups, counts.hits, counts.saves, counts.saved_s) == (3, 1, 1, 30.0)
-        assert client.services.notes() == ["Cache: 1 of 3 lookups hit, about 30 s saved"]
+        assert client.services.notes() == (("Cache: 1 of 3 lookups hit, about 30 s saved", False),)
 
     run(work)
 

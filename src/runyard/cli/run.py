@@ -46,8 +46,8 @@ _FORMATS = ("tree", "plain", "jsonl", "github", "json")
 @click.option("--plan", "only_plan", is_flag=True, help="Print the whole plan with the reason for each skip, and stop.")
 @click.option("--format", "form", type=click.Choice(_FORMATS), help="How to show it (json: with --list and --plan).")
 @click.option("--json", "as_json", is_flag=True, help="Short for --format json.")
-@click.option("--cache-dir", metavar="D", help="Where checked-out trees and actions are kept between runs.")
-@click.option("--artifacts", metavar="D", help="Where artifacts go.")
+@click.option("--cache-dir", metavar="D", help="Where trees, actions, caches and artifacts are kept between runs.")
+@click.option("--artifacts", metavar="D", help="Artifacts appear as files in this folder too, one folder each.")
 @click.option("--keep", is_flag=True, help="Keep the sandbox of a failed job, and print how to enter it.")
 @click.option("--pause-on", type=click.Choice(["failure"]), help="Stop at a failing step, with a shell in its place.")
 @click.pass_context
@@ -104,16 +104,10 @@ def _options(given: dict[str, Any], form: str | None) -> Options:
     from runyard.cli import run_values as values
     from runyard.cli.run_machine import check_sandbox, parse_images, this_platform
     from runyard.cli.run_prepare import Options
-    from runyard.job import InputError, MachineError
+    from runyard.job import InputError
 
     if given["dirty"] and given["ref"]:
         raise InputError("--dirty and --ref exclude each other", key="--ref", code="input.flags")
-    if given["artifacts"]:
-        raise MachineError(
-            "--artifacts: artifacts are not part of this build yet",
-            code="cli.not_yet",
-            remedy="Write what you want to keep to a job output or the log.",
-        )
     strict = bool(given["strict_github"])
     secrets: dict[str, str] = {}
     for path in given["secret_file"]:
@@ -153,10 +147,29 @@ def _options(given: dict[str, Any], form: str | None) -> Options:
         strict_github=strict,
         format=form,
         cache_dir=given["cache_dir"],
+        artifacts=_folder(given["artifacts"]),
         keep=given["keep"],
         pause_on_failure=given["pause_on"] == "failure",
         platform=this_platform(),
     )
+
+
+def _folder(given: str | None) -> str | None:
+    """The folder for artifacts, absolute; made now, so that a wrong one is told before anything runs."""
+    from pathlib import Path
+
+    from runyard.job import InputError
+
+    if given is None:
+        return None
+    path = Path(given).absolute()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"--artifacts: {given} can't be a folder: {error.strerror}", key="--artifacts", code="input.artifacts"
+        ) from error
+    return str(path)
 
 
 def _level(network: str | None) -> str | None:

@@ -79,6 +79,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     strict_github: bool = False
     format: str | None = None
     cache_dir: str | None = None
+    artifacts: str | None = None
     keep: bool = False
     pause_on_failure: bool = False
     platform: str = "linux/amd64"

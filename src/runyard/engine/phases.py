@@ -13,17 +13,19 @@ from runyard.engine.actions import (
     ActionFiles,
     action_inputs,
     action_prelude,
+    native_name,
     place_remote,
     remote_steps,
     resolve_remote,
 )
 from runyard.engine.evaluate import decide, text_of, texts_of, value_of
+from runyard.engine.nodes import node_for
 from runyard.engine.results import Result, merge
 from runyard.engine.run_step import fail, run_command
 from runyard.engine.state import Control, Frame, PostStep, Scope
 from runyard.engine.steps import default_name, run_nested_step
 from runyard.expression.errors import ExpressionError
-from runyard.job import ActionStep, InputError
+from runyard.job import ActionStep, InputError, Refused
 
 if TYPE_CHECKING:
     from runyard.engine.state import ActionInstance
@@ -58,9 +60,9 @@ async def _run_javascript(frame: Frame, step: ActionStep, instance: ActionInstan
     frame.shown_command = step.uses
     frame.log.say(action_prelude(step.uses, inputs, frame.env), "command")
     version = node_version(using, frame.env, job.settings.runner_env)
-    node = job.settings.node.get(version) or await job.programs.first(("node",), job.base_environment["PATH"])
-    if node is None:
-        return fail(frame, f"{step.uses} needs {version}, and this image has no node")
+    node = await node_for(job, version)
+    if isinstance(node, Refused):
+        return fail(frame, f"{step.uses} needs {node}")
     return await run_command(
         frame,
         argv=(node, f"{instance.folder}/{script}"),
@@ -190,6 +192,8 @@ async def _pre_of_composite(frame: Frame, step: ActionStep, instance: ActionInst
     scope = await _scope_of(frame, step, instance)
     result = Result.SUCCESS
     for nested in remote_steps(runs.steps):
+        if native_name(frame.job, nested) is not None:
+            continue
         found = await resolve_remote(frame.job, nested)
         if not isinstance(found, ActionFiles):
             continue

@@ -153,6 +153,8 @@ async def _run_job(hand: Hand, wire: Channel) -> int:
     try:
         sandbox = open_backend(hand.settings)
         hooks = PersonHooks(wire.send)
+        store = StoredActions(hand.claim, hand.settings)
+        claim = narrowed(hand.claim, hand.settings.policy)
         services = open_services(hand.settings, hand.claim)
         run = JobRun(hand.claim, hand.settings, sandbox=sandbox, emitter=wire, hooks=hooks, services=services)
     except RunyardError as error:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from runyard.engine.processes import Waits
     from runyard.engine.programs import Programs
     from runyard.engine.results import Result
+    from runyard.engine.services import Services
     from runyard.engine.wire import JobSettings, PauseAction
     from runyard.job import Claim, Conclusion, JobSpec, Json, Refused, Step
     from runyard.report.masks import Masker

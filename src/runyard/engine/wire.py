@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
-from runyard.job import Cancel, Claim, Drain, JobEvent, LeaseLost, NetworkLevel, Pause
+from runyard.action.node import PlacedNode
+from runyard.action.remotes import Remotes
+from runyard.job import Cancel, Claim, Drain, JobEvent, LeaseLost, NetworkLevel, Pause, Policy
 from runyard.sandbox.contract import Mount
 
 if TYPE_CHECKING:
@@ -35,7 +37,9 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     `own_machine` is `runyard run` on one's own machine, False on a worker or runner (deviation D7). `node` maps
     `node20` and `node24` to a path inside; a name that is missing is looked for on the image's PATH. `services` is the
     factory of what the job may call, as `module:function` (see `engine.services`); empty: nothing. `artifacts_dir` is a
-    folder in which finished artifacts appear as files.
+    folder in which finished artifacts appear as files. `nodes` are nodes of this machine that may fit, tried before the
+    image's own; `libc` is the image's, "" where it has to be asked. `policy` is this machine's own: what the claim's
+    allows too is allowed. `remotes` says where actions come from, `action_pins` what a lock file makes of references.
     """
 
     sandbox: str = "bubblewrap"
@@ -57,6 +61,11 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     owner: str = ""
     services: str = ""
     artifacts_dir: str = ""
+    nodes: tuple[PlacedNode, ...] = ()
+    libc: str = ""
+    policy: Policy | None = None
+    remotes: Remotes = Remotes()
+    action_pins: dict[str, str] | None = None
 
 
 class Hand(msgspec.Struct, frozen=True, tag="hand"):

@@ -101,9 +101,10 @@ class LocalServices:
         os.utime(mark)
         return False
 
-    def notes(self) -> list[str]:
-        """What a log should say at the end of the job."""
-        return [line for line in (self.caches.counts.line(), *self.artifacts.notes) if line]
+    def notes(self) -> tuple[tuple[str, bool], ...]:
+        """What a log should say at the end of the job, each line with whether it is a warning."""
+        counted = self.caches.counts.line()
+        return (*(((counted, False),) if counted else ()), *((note, True) for note in self.artifacts.notes))
 
     def close(self) -> None:
         """Give the index back. Safe to repeat."""

@@ -1,0 +1,173 @@
+"""Jobs that call their services through the gateway, with no network at all: cache, artifacts, git, identity."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from e2e.command_line import repository, run_events
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from e2e.command_line import Told
+
+pytestmark = [
+    pytest.mark.timeout(110),
+    pytest.mark.skipif(shutil.which("node") is None, reason="no node on this machine for JavaScript actions"),
+]
+
+ACTION = "name: call\ninputs: {what: {required: true}}\nruns: {using: node20, main: main.js}\n"
+MAIN = r"""
+const fs = require('fs'), http = require('http'), net = require('net'), child = require('child_process');
+const env = process.env, token = env.ACTIONS_RUNTIME_TOKEN, base = env.ACTIONS_RESULTS_URL;
+function ask(method, url, body, given) {
+  return new Promise((done, failed) => {
+    const headers = {authorization: `Bearer ${given || token}`, 'content-type': 'application/json'};
+    const request = http.request(url, {method, headers: given === '' ? {} : headers}, (answer) => {
+      const parts = [];
+      answer.on('data', (part) => parts.push(part));
+      answer.on('end', () => done({status: answer.statusCode, text: Buffer.concat(parts).toString()}));
+    });
+    request.on('error', failed);
+    request.end(body === undefined ? undefined : Buffer.isBuffer(body) ? body : JSON.stringify(body));
+  });
+}
+const twirp = async (service, call, body) => {
+  const answer = await ask('POST', new URL(`/twirp/github.actions.results.api.v1.${service}/${call}`, base), body);
+  return {status: answer.status, ...JSON.parse(answer.text)};
+};
+const ids = () => {
+  const claims = JSON.parse(Buffer.from(token.split('.')[1], 'base64url'));
+  const [, plan, job] = claims.scp.split(':');
+  return {workflow_run_backend_id: plan, workflow_job_run_backend_id: job};
+};
+const reaches = (host, port) => new Promise((done) => {
+  const socket = net.connect({host, port, timeout: 1500}, () => { socket.destroy(); done(true); });
+  socket.on('error', () => done(false));
+  socket.on('timeout', () => { socket.destroy(); done(false); });
+});
+const what = {
+  async save() {
+    const made = await twirp('CacheService', 'CreateCacheEntry', {key: 'k', version: 'v'});
+    await ask('PUT', made.signed_upload_url, Buffer.from('cached content'), '');
+    const done = await twirp('CacheService', 'FinalizeCacheEntryUpload', {key: 'k', version: 'v', size_bytes: '14'});
+    console.log('saved', done.ok);
+    const notes = {...ids(), name: 'notes'};
+    const typed = {...notes, version: 7, mime_type: 'text/plain'};
+    const art = await twirp('ArtifactService', 'CreateArtifact', typed);
+    await ask('PUT', art.signed_upload_url, Buffer.from('noted'), '');
+    console.log('finished', (await twirp('ArtifactService', 'FinalizeArtifact', {...notes, size: '5'})).ok);
+  },
+  async restore() {
+    const wanted = {key: 'x', restore_keys: ['k'], version: 'v'};
+    const found = await twirp('CacheService', 'GetCacheEntryDownloadURL', wanted);
+    console.log('restored', found.matched_key, (await ask('GET', found.signed_download_url, undefined, '')).text);
+    const listed = await twirp('ArtifactService', 'ListArtifacts', ids());
+    console.log('listed', listed.artifacts.map((each) => `${each.name}:${each.size}`).join());
+    const twice = await twirp('ArtifactService', 'CreateArtifact', {...ids(), name: 'notes', version: 4});
+    console.log('conflict', twice.status, twice.msg);
+  },
+  async probe() {
+    console.log('none', (await ask('POST', `${base}twirp/x`, {}, '')).status);
+    console.log('other', (await ask('POST', `${base}twirp/x`, {}, env.INPUT_TOKEN || 'a.b.c')).status);
+    const url = new URL(base);
+    console.log('gateway', await reaches(url.hostname, url.port));
+    for (const [host, port] of [['10.0.0.1', 80], ['169.254.169.254', 80], ['127.0.0.1', 22], ['1.1.1.1', 53]])
+      console.log(host, await reaches(host, port));
+    console.log('the token is', token);
+  },
+  async clone() {
+    const url = `${env.GITHUB_SERVER_URL}/${env.GITHUB_REPOSITORY}`;
+    child.execFileSync('git', ['clone', '-q', '--depth=1', url, '/tmp/clone'], {stdio: 'inherit'});
+    console.log('cloned', fs.readFileSync('/tmp/clone/hello.txt', 'utf8').trim());
+    const pushed = child.spawnSync('git', ['-C', '/tmp/clone', 'push', '-q', 'origin', 'HEAD:refs/heads/evil']);
+    console.log('pushed', pushed.status === 0);
+  },
+};
+what[env.INPUT_WHAT]().catch((error) => { console.error(error); process.exit(1); });
+"""
+FILES = {".github/actions/call/action.yml": ACTION, ".github/actions/call/main.js": MAIN, "hello.txt": "hello\n"}
+
+
+def told(tmp_path: Path, workflow: str, *arguments: str) -> Told:
+    folder = tmp_path / "repo"
+    if not folder.exists():
+        repository(folder, {**FILES, ".github/workflows/w.yml": workflow})
+    return run_events(folder, "--sandbox", "bubblewrap", "--network", "none", *arguments, deadline_s=100)
+
+
+BOTH = """
+on: push
+jobs:
+  first:
+    runs-on: ubuntu-latest
+    steps:
+      - uses: actions/checkout@v4
+      - run: env | grep -c ^ACTIONS_ || true
+      - {uses: ./.github/actions/call, with: {what: save}}
+  second:
+    needs: first
+    runs-on: ubuntu-latest
+    steps:
+      - uses: actions/checkout@v4
+      - {uses: ./.github/actions/call, with: {what: restore}}
+      - {uses: ./.github/actions/call, with: {what: probe}}
+      - {uses: ./.github/actions/call, with: {what: clone}}
+"""
+
+
+def test_F56_a_second_job_finds_what_the_first_saved_and_reaches_nothing_else(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    seen = told(tmp_path, BOTH, "--artifacts", str(out))
+    assert seen.run == "success", seen.out[-4000:] + seen.err
+    first, second = seen.log("first"), seen.log("second")
+    assert "0" in first, "a run step has no ACTIONS_ variable"
+    assert {"saved true", "finished true"} <= set(first)
+    assert "restored k cached content" in second
+    assert "listed notes:5" in second
+    (conflict,) = [line for line in second if line.startswith("conflict")]
+    assert conflict.startswith("conflict 409")
+    assert "'first'" in conflict
+    assert {"none 401", "other 403", "gateway true"} <= set(second)
+    for host in ("10.0.0.1", "169.254.169.254", "127.0.0.1", "1.1.1.1"):
+        assert f"{host} false" in second
+    assert "the token is ***" in second
+    assert {"cloned hello", "pushed false"} <= set(second)
+    assert "Cache: 1 of 1 lookups hit" in second
+    assert (out / "notes/notes").read_text() == "noted"
+    assert (tmp_path / "cache/runyard/services/index.db").is_file(), "the default is the user's cache folder"
+
+
+IDENTITY = """
+on: push
+jobs:
+  with:
+    runs-on: ubuntu-latest
+    permissions: {id-token: write}
+    steps:
+      - run: |
+          exec 3<>/dev/tcp/127.0.0.1/$(echo "$ACTIONS_ID_TOKEN_REQUEST_URL" | sed 's,.*:\\([0-9]*\\)/.*,\\1,')
+          printf 'GET /oidc/token?audience=cloud HTTP/1.0\\r\\nAuthorization: Bearer %s\\r\\n\\r\\n' \\
+            "$ACTIONS_ID_TOKEN_REQUEST_TOKEN" >&3
+          sed -n '$p' <&3 | sed 's/.*"value":"\\([^"]*\\)".*/\\1/' > token
+          cut -d. -f2 < token | tr _- /+ | base64 -di 2>/dev/null || true
+  without:
+    runs-on: ubuntu-latest
+    steps:
+      - run: env | grep -c ^ACTIONS_ || true
+"""
+
+
+def test_an_identity_is_given_where_the_permission_is(tmp_path: Path) -> None:
+    seen = told(tmp_path, IDENTITY)
+    assert seen.run == "success", seen.out[-4000:] + seen.err
+    (line,) = [line for line in seen.log("with", "output") if "audience" in line or '"aud"' in line]
+    claims = json.loads(line)
+    assert claims["aud"] == "cloud"
+    assert claims["sub"].endswith(":ref:refs/heads/main")
+    assert claims["event_name"] == "push"
+    assert "0" in seen.log("without", "output")
