@@ -200,11 +200,12 @@ class Group:
     budget_s: int
     what: str
     workers: int = 2
+    dist: str = "loadfile"
 
 
 GROUPS = (
     Group("unit", 180, "pure cores and thin shells"),
-    Group("corpus", 180, "cases of the shared corpus"),
+    Group("corpus", 180, "cases of the shared corpus", dist="worksteal"),
     Group("sandbox", 180, "real sandboxes: bubblewrap, docker"),
     Group("e2e", 180, "whole commands, faults, security"),
     Group("server", 180, "servers on loopback"),
@@ -248,7 +249,7 @@ def _run_group(group: Group, rest: Sequence[str]) -> Result:
     with tempfile.TemporaryDirectory(prefix="runyard-results-") as folder:
         began = time.monotonic()
         pytest: list[str | Path] = [BIN / "python", "-m", "pytest", "-q", f"--group={group.name}"]
-        first = [*pytest, f"--results={folder}", f"--numprocesses={group.workers}", "--dist=loadfile", *rest]
+        first = [*pytest, f"--results={folder}", f"--numprocesses={group.workers}", f"--dist={group.dist}", *rest]
         code = run(first, timeout=group.budget_s * KILL_AFTER)
         took = time.monotonic() - began
         counts, failed = _read_results(Path(folder))
