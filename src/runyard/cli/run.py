@@ -155,20 +155,20 @@ def _options(given: dict[str, Any], form: str | None) -> Options:
 
 
 def _folder(given: str | None) -> str | None:
-    """The folder for artifacts, absolute; made now, so that a wrong one is told before anything runs."""
+    """The folder for artifacts, absolute. One that can't be made is told before anything runs."""
+    import os
     from pathlib import Path
 
     from runyard.job import InputError
 
-    if given is None:
+    if not given:
         return None
     path = Path(given).absolute()
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
+    there = next(each for each in (path, *path.parents) if each.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
         raise InputError(
-            f"--artifacts: {given} can't be a folder: {error.strerror}", key="--artifacts", code="input.artifacts"
-        ) from error
+            f"--artifacts: {there} is no folder that can be written", key="--artifacts", code="input.artifacts"
+        )
     return str(path)
 
 
