@@ -159,21 +159,20 @@ def test_verify_finds_every_change(tmp_path: Path, change: str) -> None:
 def test_two_hundred_jobs_cause_one_fetch(tmp_path: Path) -> None:
     commit = origin(tmp_path)
     with GitServer(tmp_path / "origin") as server:
-        begin = threading.Barrier(40)
+        begin = threading.Barrier(200)
 
-        def job(number: int) -> str:
+        def job(_: int) -> str:
             store = store_for(tmp_path, remotes=Remotes(url=server.url))
-            if number < 40:
-                begin.wait(20)
+            begin.wait(20)
             return store.get("o/a", store.resolve("o/a", "v1"), "v1").root
 
-        with ThreadPoolExecutor(40) as pool:
+        with ThreadPoolExecutor(200) as pool:
             roots = set(pool.map(job, range(200)))
         assert len(roots) == 1
         assert len(server.fetches) == 1
         asked = sum(path.endswith("info/refs") for _, path, _ in server.requests)
     assert commit in roots.pop()
-    assert asked < 200
+    assert asked <= 20  # who waits takes the answer to a question asked after they came
 
 
 def test_what_lacks_its_mark_is_no_entry_and_is_made_again(tmp_path: Path) -> None:

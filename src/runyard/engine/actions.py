@@ -6,11 +6,13 @@ before the first step. A few common ones have a native adapter here instead.
 
 from __future__ import annotations
 
+import asyncio
 import posixpath
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from runyard.action.closure import MOST_NESTED, Use, uses_below, uses_of
 from runyard.action.manifest import (
     MANIFEST_LIMIT,
     MANIFEST_NAMES,
@@ -22,6 +24,7 @@ from runyard.action.manifest import (
     dockerfile_manifest,
     read_manifest,
 )
+from runyard.engine.admitting import judge_now, refuse_uses
 from runyard.engine.evaluate import text_of, texts_of
 from runyard.engine.programs import exchange
 from runyard.engine.results import Result
@@ -37,9 +40,6 @@ if TYPE_CHECKING:
     from runyard.engine.state import Job
     from runyard.job import Step
 
-MOST_NESTED = 10
-"""Levels of composites in composites; GitHub resolves nine below the workflow's own step (9.1)."""
-
 
 class ActionFiles(msgspec.Struct, frozen=True, kw_only=True):
     """A remote action that was fetched: its manifest and its folder outside the sandbox, whole and unchanging."""
@@ -48,6 +48,8 @@ class ActionFiles(msgspec.Struct, frozen=True, kw_only=True):
     folder: str
     root: str
     commit: str
+    notes: tuple[str, ...] = ()
+    """What the log should say about it."""
 
 
 class ActionStore(Protocol):
@@ -73,19 +75,42 @@ class NoActionStore:
 
 
 async def prepare_actions(frame: Frame) -> None:
-    """Resolve every remote action that the steps use, before the first step. Raises MachineError for a refusal."""
+    """Judge and fetch every remote action, nested ones too, before the first step (9.1). Raises MachineError.
+
+    Level by level: what the policy refuses by its name is never asked for.
+    """
     job = frame.job
-    refused: list[Refused] = []
-    for step in remote_steps(job.spec.steps):
-        if native_name(job, step) is not None:
-            continue
-        found = await resolve_remote(job, step)
-        if isinstance(found, Refused):
-            refused.append(found)
-        else:
-            frame.log.say(f"Download action repository '{step.repository}@{step.ref}' (SHA:{found.commit})")
-    if refused:
-        raise MachineError("\n".join(str(each) for each in refused), code="refused.action")
+    seen: set[str] = set()
+    level = [use for use in uses_of(job.spec.steps) if _is_fetched(job, use)]
+    while level:
+        refuse_uses(job, level)
+        new = {use.key: use for use in reversed(level) if use.key not in seen}
+        level = [use for use in level if new.get(use.key) is use]
+        seen.update(new)
+        found = await asyncio.gather(*(resolve_remote(job, _action(use)) for use in level))
+        refused = [each for each in found if isinstance(each, Refused)]
+        if refused:
+            raise MachineError("\n".join(str(each) for each in refused), code="refused.action")
+        known: list[Use] = []
+        for use, files in zip(level, found, strict=True):
+            if isinstance(files, ActionFiles):
+                step = _action(use)
+                frame.log.say(f"Download action repository '{step.repository}@{step.ref}' (SHA:{files.commit})")
+                for note in files.notes:
+                    frame.log.say(note)
+                known.append(msgspec.structs.replace(use, manifest=files.manifest))
+        refuse_uses(job, known)
+        level = [inner for use in known for inner in uses_below(use) if _is_fetched(job, inner)]
+
+
+def _is_fetched(job: Job, use: Use) -> bool:
+    step = use.step
+    return isinstance(step, ActionStep) and step.repository is not None and native_name(job, step) is None
+
+
+def _action(use: Use) -> ActionStep:
+    assert isinstance(use.step, ActionStep)
+    return use.step
 
 
 def remote_steps(steps: tuple[Step, ...]) -> Iterator[ActionStep]:
@@ -146,7 +171,8 @@ async def run_action(frame: Frame, step: ActionStep | ContainerActionStep) -> Re
     """The handler of a step that uses an action."""
     job = frame.job
     if isinstance(step, ContainerActionStep):
-        return fail(frame, _no_containers(job, step.uses))
+        refusal = judge_now(frame, step)
+        return fail(frame, _no_containers(job, step.uses) if refusal is None else str(refusal))
     if step.repository is not None and native_name(job, step) == "checkout":
         from runyard.engine.checkout_step import run_checkout
 
@@ -155,7 +181,7 @@ async def run_action(frame: Frame, step: ActionStep | ContainerActionStep) -> Re
         return fail(frame, f"{step.uses}: actions are nested deeper than {MOST_NESTED} levels")
     instance = frame.scope.actions.get(step.id)
     if instance is None:
-        found = await _find(job, step)
+        found = await _find(frame, step)
         if isinstance(found, str):
             return fail(frame, found)
         instance = frame.scope.actions[step.id] = found
@@ -168,19 +194,25 @@ async def run_action(frame: Frame, step: ActionStep | ContainerActionStep) -> Re
     return await run_main(frame, step, instance)
 
 
-async def _find(job: Job, step: ActionStep) -> ActionInstance | str:
+async def _find(frame: Frame, step: ActionStep) -> ActionInstance | str:
+    """The action behind a reference, judged as far as it is known now: by its name, then by its manifest."""
+    job = frame.job
+    refusal = judge_now(frame, step)
+    if refusal is not None:
+        return str(refusal)
     if step.repository is None:
-        return await _find_local(job, step)
-    found = await resolve_remote(job, step)
-    if isinstance(found, Refused):
-        return str(found)
-    return await place_remote(job, step, found)
+        instance = await _find_local(job, step)
+    else:
+        found = await resolve_remote(job, step)
+        instance = str(found) if isinstance(found, Refused) else await place_remote(job, step, found)
+    if isinstance(instance, str):
+        return instance
+    refusal = judge_now(frame, step, instance.manifest)
+    return instance if refusal is None else str(refusal)
 
 
 async def _find_local(job: Job, step: ActionStep) -> ActionInstance | str:
     """A local action as it is in the workspace now; relative to the workspace, also inside composites (9.8)."""
-    if not job.claim.policy.local_actions:
-        return f"{step.uses}: the policy of this pool does not allow local actions"
     folder = posixpath.normpath(posixpath.join(job.layout.workspace, step.path.replace("\\", "/")))
     wanted = tuple(FileOut(f"{folder}/{name}", MANIFEST_LIMIT) for name in MANIFEST_NAMES)
     files = await exchange(job.session, files_out=wanted)

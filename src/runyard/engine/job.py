@@ -14,6 +14,7 @@ import msgspec
 
 import runyard
 from runyard.engine.actions import NoActionStore, run_pre_steps
+from runyard.engine.admitting import admit_job
 from runyard.engine.complete import complete_job
 from runyard.engine.layout import layout_for
 from runyard.engine.matchers import Matchers, parse_timespan
@@ -167,6 +168,7 @@ class JobRun:
 
     async def _open_session(self) -> Session:
         job, settings = self.job, self.job.settings
+        await admit_job(job)
         shape = Shape(
             image=settings.image,
             limits=job.spec.limits,
@@ -291,6 +293,10 @@ class JobRun:
                 self._drain(order)
             case Pause():
                 self.job.pause_wanted = True
+
+    def is_stopping(self) -> bool:
+        """Whether what is only prepared is no longer wanted. Safe from any thread."""
+        return self.job.skips_everything or self.job.status == "cancelled"
 
     def _cancel(self, cancel: Cancel) -> None:
         job = self.job

@@ -13,8 +13,10 @@ import time
 import traceback
 from typing import TYPE_CHECKING
 
+from runyard.engine.admitting import narrowed
 from runyard.engine.job import JobRun, LeaseGone
 from runyard.engine.pause import PersonHooks
+from runyard.engine.remote_actions import StoredActions
 from runyard.engine.services import open_services
 from runyard.engine.wire import (
     HEARTBEAT_S,
@@ -156,7 +158,8 @@ async def _run_job(hand: Hand, wire: Channel) -> int:
         store = StoredActions(hand.claim, hand.settings)
         claim = narrowed(hand.claim, hand.settings.policy)
         services = open_services(hand.settings, hand.claim)
-        run = JobRun(hand.claim, hand.settings, sandbox=sandbox, emitter=wire, hooks=hooks, services=services)
+        run = JobRun(claim, hand.settings, sandbox=sandbox, emitter=wire, hooks=hooks, actions=store, services=services)
+        store.stop = run.is_stopping
     except RunyardError as error:
         code = "unavailable" if isinstance(error, MachineError) else "invalid_job"
         wire.send(JobFinished("failure", time.time_ns(), reason=str(error), reason_code=code))

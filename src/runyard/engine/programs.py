@@ -10,6 +10,7 @@ from runyard.sandbox.contract import StepCommand
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from runyard.job import Refused
     from runyard.sandbox.contract import FileBack, FileIn, FileOut, Session
 
 _LOOK = 'for name; do printf "%s\\n" "$(command -v -- "$name")"; done'
@@ -24,6 +25,8 @@ class Programs:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._found: dict[tuple[str, str], str] = {}
+        self.nodes: dict[str, str | Refused] = {}
+        """What `engine.nodes` decided, by `node20` and `node24`."""
 
     async def first(self, names: tuple[str, ...], path: str) -> str | None:
         """The absolute path of the first of `names` that is found on `path`; an absolute name stands for itself."""
