@@ -73,7 +73,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """How a command goes: what it prints (in pieces), writes, and ends with.
 
     `until` makes it run until that signal comes (the code is then 128 + its number, or `code` where it `ends_itself`);
-    `leaves_output_open` is a daemon.
+    `leaves_output_open` is a daemon; with `child_until` another process of it, without output, ends at that signal.
     """
 
     output: bytes | tuple[bytes, ...] = b""
@@ -81,6 +81,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     files: Mapping[str, bytes | FileBack] = {}
     until: SignalKind | None = None
     ends_itself: bool = False
+    child_until: SignalKind | None = None
     leaves_output_open: bool = False
     problem: str | None = None
     reason: ExitReason | None = None
@@ -143,12 +144,34 @@ class ScriptedRunning:
             self._killed_by = kind
             self._ended.set()
 
+    async def left(self) -> bool:
+        order: list[SignalKind] = ["interrupt", "terminate", "kill"]
+        until = self.reply.child_until
+        got = [order.index(kind) for kind, everyone in self.signals if everyone]
+        return not self._ended.is_set() or (until is not None and max(got, default=-1) < order.index(until))
+
+
+class ScriptedNetwork:
+    """A packet filter that refused these, told when it is asked."""
+
+    def __init__(self, *refused: tuple[str, str]) -> None:
+        self.on_refused: Callable[[str, str], None] | None = None
+        self.pending = list(refused)
+
+    async def refused(self) -> tuple[tuple[str, str], ...]:
+        told, self.pending = tuple(self.pending), []
+        for destination, because in told:
+            assert self.on_refused is not None
+            self.on_refused(destination, because)
+        return told
+
 
 class ScriptedSession:
     """Answers commands by `script`; programs are all in /usr/bin."""
 
     capabilities = Capabilities(backend="scripted", supervisor="scripted")
     containers = None
+    network: ScriptedNetwork | None = None
 
     def __init__(self, script: Script, files: Mapping[str, bytes]) -> None:
         self._script = script
@@ -371,6 +394,11 @@ class Bench:
         self._hooks = hooks
         self._orders: list[tuple[Callable[[JobEvent], bool], Order]] = []
         self.run_of: JobRun | None = None
+
+    @property
+    def session(self) -> ScriptedSession:
+        """The session that the job will get."""
+        return self._sandbox.session
 
     def order_when(self, picked: Callable[[JobEvent], bool], order: Order) -> None:
         self._orders.append((picked, order))

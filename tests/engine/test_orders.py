@@ -96,6 +96,15 @@ def test_D3_the_next_rung_is_climbed_while_a_child_holds_the_output() -> None:
     assert [kind for kind, _ in strict.session.steps[0].signals] == ["interrupt"]
 
 
+@pytest.mark.parametrize("until", ["terminate", "kill"])
+def test_D3_a_process_without_output_has_the_same_waits(until: Any) -> None:
+    replies = {"long": Reply(output=b"begun\n", until="interrupt", child_until=until)}
+    ran = ordered(Cancel(), {"run": "long"}, replies=replies)
+    assert [kind for kind, _ in ran.session.steps[0].signals] == ["interrupt", "terminate", "kill"]
+    strict = ordered(Cancel(), {"run": "long"}, replies=replies, strict=True)
+    assert strict.session.steps[0].signals == [("interrupt", False)]
+
+
 def test_force_kills_at_once_and_runs_nothing_more() -> None:
     ran = ordered(
         Cancel(force=True),

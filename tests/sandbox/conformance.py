@@ -561,6 +561,22 @@ async def a_signal_reaches_a_daemon_that_cut_every_tie(place: Place) -> None:
 
 
 @case
+async def a_command_says_whether_anything_of_it_is_left(place: Place) -> None:
+    session = await place.open()
+    await run(session, "setsid sleep 61 >/dev/null 2>&1 </dev/null & true")
+    running = await session.start(command(session, "setsid sleep 61 >/dev/null 2>&1 </dev/null & echo ready; read x"))
+    await line_of(running, b"ready\n")
+    await running.wait()
+    assert await running.left()
+    await running.signal("kill")
+    for _ in range(200):
+        if not await running.left():
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("a daemon of an earlier command counts, or the killed one never went away")
+
+
+@case
 async def a_signal_leaves_daemons_of_earlier_commands_alone(place: Place) -> None:
     session = await place.open()
     await run(session, "setsid sleep 61 >/dev/null 2>&1 </dev/null & echo $! > pid", cwd=WORK)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from runyard.engine.evaluate import text_of, texts_of
 from runyard.engine.programs import ask
+from runyard.engine.refusals import ask_refusals
 from runyard.job import InputError, MachineError
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ async def complete_job(frame: Frame) -> tuple[dict[str, str], tuple[str, ...], s
     outputs, dropped = await _outputs(frame)
     url = await _environment_url(frame)
     await _sweep(frame)
+    await ask_refusals(frame.job)
     return outputs, dropped, url
 
 

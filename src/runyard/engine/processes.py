@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from runyard.sandbox.contract import Exit, Running, Session, SignalKind, StepCommand
 
 
+_LOOK_AGAIN_S = 0.1
+
+
 class Waits(msgspec.Struct, frozen=True):
     """Seconds of the ladder and after it. Tests shorten them; nobody else does.
 
@@ -80,8 +83,8 @@ async def _ladder(
 ) -> None:
     """Interrupt, terminate, kill. By default for every process of the step, strictly for its first one (D3).
 
-    By default the next rung is climbed while anything of the step still holds its output, and what is left at the end
-    is killed: the first process alone says little about a build tool's children.
+    By default the next rung is climbed while anything of the step is there, whether or not it holds the output, and
+    what is left at the end is killed: the first process alone says little about a build tool's children.
     """
     rungs: tuple[tuple[SignalKind, float], ...] = (("interrupt", waits.interrupt), ("terminate", waits.terminate))
     parts: set[asyncio.Future[Any]] = {ending} if strict else {ending, reading}
@@ -91,7 +94,7 @@ async def _ladder(
             if control.why == "forced":
                 break
             await running.signal(kind, everyone=not strict)
-            if await _all_done(parts, forced, wait):
+            if await _all_done(parts, forced, wait, None if strict else running):
                 break
         if not strict or not ending.done():
             await running.signal("kill", everyone=not strict or control.why == "forced")
@@ -99,11 +102,21 @@ async def _ladder(
         forced.cancel()
 
 
-async def _all_done(parts: set[asyncio.Future[Any]], forced: asyncio.Future[Any], timeout: float) -> bool:
-    """Whether all parts were done in time; a force ends the wait."""
+async def _all_done(
+    parts: set[asyncio.Future[Any]], forced: asyncio.Future[Any], timeout: float, running: Running | None
+) -> bool:
+    """Whether all parts were done, and nothing of `running` was left, in time; a force ends the wait."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout
     both = asyncio.ensure_future(asyncio.wait(parts))
     try:
         await asyncio.wait({both, forced}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        return both.done()
+        if not both.done() or running is None:
+            return both.done()
+        while await running.left():
+            if forced.done() or loop.time() >= deadline:
+                return False
+            await asyncio.wait({forced}, timeout=_LOOK_AGAIN_S)
+        return True
     finally:
         both.cancel()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from runyard.engine.evaluate import texts_of, value_of
 from runyard.engine.programs import Programs
+from runyard.engine.refusals import watch_refusals
 from runyard.engine.state import Scope
 from runyard.job import MachineError, MappingToken, NullToken, TextToken
 
@@ -34,6 +35,7 @@ async def set_up_job(frame: Frame, opening: Awaitable[Session], version: str) ->
     job = frame.job
     _header(frame, version)
     job.session = await opening
+    watch_refusals(job)
     job.programs = Programs(job.session)
     job.base_environment = {
         **job.session.environment,

@@ -288,6 +288,7 @@ class Job:
         self.event_json = b""
         self.event_is_there = False
         self.stale_files: list[str] = []
+        self.record: StepLog
         self.frames: list[Frame] = []
         self.hashes: dict[tuple[str, ...], str] = {}
         self.file_owners: dict[str, str] = {}
@@ -346,7 +347,8 @@ class Job:
 
     def new_log(self, step: int) -> StepLog:
         """The log of one record."""
-        return StepLog(step, self.emitter, self.masker, strict=self.strict)
+        self.record = StepLog(step, self.emitter, self.masker, strict=self.strict)
+        return self.record
 
     def take_number(self) -> int:
         """The number of a record after the last step: they count on."""

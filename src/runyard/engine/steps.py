@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING, assert_never
 
 from runyard.engine.evaluate import decide, still_holds, text_of, texts_of, value_of
+from runyard.engine.refusals import ask_refusals
 from runyard.engine.results import Result, merge
 from runyard.engine.run_step import fail, run_script, script_title
 from runyard.engine.state import Control, Frame
@@ -59,11 +60,19 @@ async def _attempts(frame: Frame) -> tuple[Result, Result]:
     while True:
         outcome = await _lifecycle(frame)
         conclusion = await _with_continue_on_error(frame, outcome)
+        if outcome is Result.FAILURE:
+            await ask_refusals(frame.job)
         if conclusion is not Result.FAILURE or frame.control.why is not None:
             return outcome, conclusion
-        if await frame.job.pause_at(frame) != "retry":
-            return outcome, conclusion
-        frame.start_again()
+        match await frame.job.pause_at(frame):
+            case "retry":
+                frame.start_again()
+            case "give_up":
+                frame.log.say("The job was given up at this step: nothing more of it is run.")
+                frame.job.skips_everything = True
+                return outcome, conclusion
+            case _:
+                return outcome, conclusion
 
 
 async def _lifecycle(frame: Frame) -> Result:

@@ -596,6 +596,10 @@ class BubblewrapRunning:
         """Send to every process of this command, or to its first alone. Quiet when all have ended."""
         await self._link.signal(self._number, kind, everyone=everyone)
 
+    async def left(self) -> bool:
+        """Whether a process of this command is still there."""
+        return await self._link.left(self._number)
+
 
 def _set(future: asyncio.Future[None]) -> None:
     if not future.done():

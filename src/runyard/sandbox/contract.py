@@ -8,7 +8,7 @@ falls back to something weaker. The conformance suite in `tests/sandbox/` repeat
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import msgspec
@@ -187,6 +187,9 @@ class Running(Protocol):
         first process alone (`--strict-github`, deviation D3).
         """
 
+    async def left(self) -> bool:
+        """Whether a process of this command is still there, its first one or another; daemons of earlier ones apart."""
+
 
 TakeConnection: TypeAlias = Callable[["socket.socket"], Awaitable[None]]
 """Serves one accepted connection to its end and closes it."""
@@ -196,10 +199,27 @@ class ContainerSupport(Protocol):
     """Services and docker actions on the job's own network; declared in full by the engine backends."""
 
 
+class SessionNetwork(Protocol):
+    """An open network that refuses destinations.
+
+    `on_refused` may be set by whoever writes the job's log: it hears of each refused destination once, with
+    (`host:port` as the job named it, why); at once from a proxy, from a packet filter when `refused` is asked.
+    """
+
+    on_refused: Callable[[str, str], None] | None
+
+    async def refused(self) -> Sequence[object]:
+        """Everything refused so far. Free for a proxy, about 10 ms for a packet filter."""
+
+
 class Session(Protocol):
     """One sandbox, from `prepare` to `close`."""
 
     capabilities: Capabilities
+
+    @property
+    def network(self) -> SessionNetwork | None:
+        """Its network after `adopt`, where the level has one."""
 
     @property
     def environment(self) -> Mapping[str, str]:

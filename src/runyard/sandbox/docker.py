@@ -350,6 +350,7 @@ class DockerSession:
             stream,
             collect=lambda: self._files_out(command),
             signal_inside=self._signal_exec,
+            left_inside=self._left_exec,
             why=lambda: self._counters.why(before) if self._counters else (None, None),
         )
         self._execs.append(running)
@@ -388,6 +389,9 @@ class DockerSession:
 
     async def _signal_exec(self, pid: int, kind: SignalKind, everyone: bool) -> None:
         await asyncio.to_thread(docker_exec.signal_from_outside, pid, self.pid, kind, everyone=everyone)
+
+    async def _left_exec(self, pid: int) -> bool:
+        return await asyncio.to_thread(docker_exec.is_left_outside, pid, self.pid)
 
     async def put(self, tar: bytes | str, path: str) -> None:
         """Unpack a tar below `path`; refuses a name or link out of it."""

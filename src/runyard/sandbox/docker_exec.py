@@ -65,10 +65,11 @@ class ExecRunning:
         *,
         collect: Callable[[], Awaitable[Mapping[str, FileBack]]],
         signal_inside: Callable[[int, SignalKind, bool], Awaitable[None]],
+        left_inside: Callable[[int], Awaitable[bool]],
         why: Callable[[], tuple[ExitReason | None, str | None]],
     ) -> None:
         self._api, self._process, self._stream = api, process, stream
-        self._collect, self._signal_inside, self._why = collect, signal_inside, why
+        self._collect, self._signal_inside, self._left_inside, self._why = collect, signal_inside, left_inside, why
         self._began = time.monotonic()
         self._head = bytearray()
         self._pid = 0
@@ -144,6 +145,10 @@ class ExecRunning:
         if self._pid:
             await self._signal_inside(self._pid, kind, everyone)
 
+    async def left(self) -> bool:
+        """Whether a process of this command is still there."""
+        return bool(self._pid) and await self._left_inside(self._pid)
+
     async def release(self) -> None:
         """Let go of the connection; for the end of the session."""
         self._stream.close()
@@ -197,6 +202,13 @@ def signal_from_outside(pid: int, init: int, kind: SignalKind, *, everyone: bool
         hit = sum(_kill(one, number) for one in ours)
         if not hit or number != signal.SIGKILL:
             return
+
+
+def is_left_outside(pid: int, init: int) -> bool:
+    """Whether a process of a step is still there, by the host's process table."""
+    table = _table()
+    began = table.get(pid, (0, _start_of(pid)))[1]
+    return any(one != init and _is_ours(one, table, pid, init, began) for one in table)
 
 
 def _is_ours(one: int, table: Mapping[int, tuple[int, int]], root: int, init: int, began: int) -> bool:

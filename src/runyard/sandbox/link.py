@@ -347,6 +347,13 @@ class Link:
         with contextlib.suppress(MachineError):
             await self.ask("signal", int(_SIGNALS[kind]), everyone, seconds=10, about=number)
 
+    async def left(self, number: int) -> bool:
+        """Whether a process of a command is still there; False when the sandbox is gone."""
+        with contextlib.suppress(MachineError):
+            answer, _ = await self.ask("left", seconds=10, about=number)
+            return isinstance(answer, _Done) and answer.text.startswith("ok left")
+        return False
+
     async def listen(self, port: int) -> tuple[socket.socket, int]:
         """A socket that listens inside."""
         answer, fds = await self.ask("listen", port, seconds=10)

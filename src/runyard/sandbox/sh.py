@@ -285,10 +285,13 @@ class ShSupervisor:
         self._running.discard(step)
         self.forget(step.number)
 
-    async def signal(self, step: ShRunning, kind: SignalKind, *, everyone: bool) -> None:
-        """Signal a step's processes from another lane. Raises MachineError when none can be opened."""
+    async def signal(self, step: ShRunning, kind: SignalKind | None, *, everyone: bool) -> bool:
+        """Signal a step's processes from another lane; whether one was reached. Without a kind it only looks.
+
+        Raises MachineError when no lane can be opened.
+        """
         if step.lane is None or step.told.pid is None or not self._lanes or self._lanes[0].is_lost:
-            return
+            return False
         lane = await self._free_lane()
         self._number += 1
         frame = sh_frame.write_signal(
@@ -305,7 +308,7 @@ class ShSupervisor:
         self._ask(lane, self._number, frame)
         try:
             async with asyncio.timeout(HELLO_S):
-                await order.wait()
+                return (await order.wait()).code == 1
         except TimeoutError as late:
             raise MachineError("the sandbox did not take a signal in time", code="sandbox.supervisor") from late
 
@@ -478,6 +481,10 @@ class ShRunning:
         except TimeoutError:
             return
         await self._supervisor.signal(self, kind, everyone=everyone)
+
+    async def left(self) -> bool:
+        """Whether a process of this command is still there."""
+        return await self._supervisor.signal(self, None, everyone=True)
 
     def release(self) -> None:
         """Let go of output that nobody reads; for the end of the session. A reader finds the end by itself."""

@@ -264,7 +264,7 @@ def _run(number: int, command: StepCommand, *, has_input: bool) -> list[str]:
 
 def write_signal(
     number: int,
-    kind: SignalKind,
+    kind: SignalKind | None,
     target: Wire,
     *,
     lane: int,
@@ -273,13 +273,13 @@ def write_signal(
     mixed: bool,
     everyone: bool = True,
 ) -> bytes:
-    """The frame that signals a step's processes.
+    """The frame that signals a step's processes; with `kind` None it only asks whether one is left, by `exit 1`.
 
     They are the step's first process with its descendants, and the orphans that began after it and before the next
     step (`before`), since everything older is a daemon of an earlier one. Where several steps ran at a time (`mixed`),
     an orphan belongs to the step whose output it holds.
     """
-    name = SIGNALS[kind]
+    name = SIGNALS[kind] if kind is not None else "0"
     act = f"ry_signal {name}" if everyone else f"kill -s {name} {target.pid} 2>/dev/null"
     following = f"ry_next={before.pid} ry_until={before.start}" if before is not None else "ry_next= ry_until="
     lines = [
@@ -287,7 +287,7 @@ def write_signal(
         f"ry_root={target.pid} ry_from={target.start} ry_lane={lane} ry_lanes=' {' '.join(map(str, lanes))} '",
         f"{following} ry_mixed={'1' if mixed else ''}",
         act,
-        "printf 'exit 0\\ndone\\n' >&7",
+        "printf 'exit %s\\ndone\\n' \"${ry_hit:-0}\" >&7",
         "exec 7>&-",
         "",
     ]

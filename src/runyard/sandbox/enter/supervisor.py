@@ -141,6 +141,8 @@ class Supervisor:
                 self._start(number, rest[0], fds)
             elif kind == "signal":
                 self._signal(number, *rest)
+            elif kind == "left":
+                self._left(number, rest[0])
             elif kind == "listen":
                 self._listen(number, rest[0])
             elif kind == "put":
@@ -365,6 +367,14 @@ class Supervisor:
                 os.kill(first, what)
 
         self._task(request, send)
+
+    def _left(self, number: int, request: int) -> None:
+        command = self.commands.get(number)
+        if command is None or command.inside is None or not self.alive:
+            self._say("done", request, "ok")
+            return
+        watcher, _ = command.inside
+        self._task(request, lambda: "left" if stepping.below(watcher, stepping.parents()) else "")
 
     def _task(self, number: int, work: Any) -> None:
         tell_r, tell_w = os.pipe()
