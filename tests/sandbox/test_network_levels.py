@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from runyard.job import Refused
-from runyard.sandbox.network.levels import NetworkFacts, available_levels, choose_default, judge_bridge, judge_levels
+from runyard.sandbox.network.levels import NetworkFacts, available_levels, judge_bridge, judge_levels
 
 WHOLE = NetworkFacts(
     is_root=False,
@@ -21,7 +21,6 @@ WHOLE = NetworkFacts(
 
 def test_a_machine_with_all_parts_keeps_all_levels() -> None:
     assert judge_levels(WHOLE) == {"none": None, "proxy": None, "public": None}
-    assert choose_default(judge_levels(WHOLE)) == ("public", None)
 
 
 @pytest.mark.parametrize(
@@ -51,13 +50,6 @@ def test_a_missing_part_is_named_with_the_command_that_provides_it(
 ) -> None:
     levels = judge_levels(msgspec.structs.replace(WHOLE, **change))
     assert levels == {"none": None, "proxy": None, "public": Refused("egress_public", because, remedy)}
-    assert choose_default(levels) == ("proxy", f"network: proxy, because {because}; for public: {remedy}")
-
-
-def test_the_default_is_never_weaker_in_silence() -> None:
-    refused = Refused("egress_proxy", "no loopback", "fix it")
-    assert choose_default({"none": None, "proxy": refused, "public": refused})[1] is not None
-    assert choose_default({"none": None})[0] == "none"
 
 
 def test_a_bridge_needs_root_and_nft() -> None:

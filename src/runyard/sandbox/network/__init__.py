@@ -6,7 +6,7 @@ then `proxy.py` (no helper, no root), `public.py` (a filtered uplink) and `bridg
 `session.open_network` is what a backend with its own namespaces calls; `levels.py` says what this machine can keep.
 """
 
-from runyard.sandbox.network.levels import available_levels, choose_default
+from runyard.sandbox.network.levels import available_levels
 from runyard.sandbox.network.policy import Egress, Surroundings, decide, for_machine, parse_overrides
 from runyard.sandbox.network.refusals import OnRefused, RefusedDestination
 
@@ -16,7 +16,6 @@ __all__ = [
     "RefusedDestination",
     "Surroundings",
     "available_levels",
-    "choose_default",
     "decide",
     "for_machine",
     "parse_overrides",

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from runyard.job import NetworkLevel, Refused
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 TUN: Final = "/dev/net/tun"
 _SYSTEM_FOLDERS: Final = ("/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin", "/bin")
@@ -110,14 +107,3 @@ def judge_bridge(facts: NetworkFacts) -> Refused | None:
 def available_levels(facts: NetworkFacts | None = None) -> dict[NetworkLevel, Refused | None]:
     """`judge_levels` of this machine."""
     return judge_levels(facts or observe_facts())
-
-
-def choose_default(levels: Mapping[NetworkLevel, Refused | None]) -> tuple[NetworkLevel, str | None]:
-    """The level when nobody named one, and the one line to say when it is not `public`."""
-    refused = levels.get("public")
-    if refused is None and "public" in levels:
-        return "public", None
-    why = f"{refused.because}; for public: {refused.remedy}" if refused else "this sandbox has no public network"
-    if "proxy" in levels and levels["proxy"] is None:
-        return "proxy", f"network: proxy, because {why}"
-    return "none", f"network: none, because {why}"
