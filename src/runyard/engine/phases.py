@@ -22,6 +22,7 @@ from runyard.engine.evaluate import decide, text_of, texts_of, value_of
 from runyard.engine.nodes import node_for
 from runyard.engine.results import Result, merge
 from runyard.engine.run_step import fail, run_command
+from runyard.engine.setup import cannot
 from runyard.engine.state import Control, Frame, PostStep, Scope
 from runyard.engine.steps import default_name, run_nested_step
 from runyard.expression.errors import ExpressionError
@@ -40,11 +41,7 @@ async def run_main(frame: Frame, step: ActionStep, instance: ActionInstance) -> 
     if isinstance(runs, CompositeRuns):
         return await _run_composite(frame, step, instance, runs)
     if isinstance(runs, DockerRuns):
-        return fail(
-            frame,
-            f"{step.uses} is a docker action, which the sandbox '{frame.job.settings.sandbox}' can't run here; "
-            "use --sandbox docker or --sandbox podman",
-        )
+        return fail(frame, f"{step.uses} is a docker action, which {cannot(frame.job, 'run')}")
     if runs.pre and instance.local:
         frame.log.issue("warning", f"The pre phase of the local action {step.uses} is not run")
     if runs.post:

@@ -169,18 +169,24 @@ async def _evaluate_defaults(frame: Frame) -> None:
 
 
 async def _refuse_containers(frame: Frame) -> None:
-    """A job container or service on a backend without containers: named, never left out in silence."""
+    """A job container or service, which this engine can't start: named, never left out in silence."""
     job = frame.job
     wanted = []
     for what, template in (("container", job.spec.container), ("services", job.spec.services)):
         if template is not None and not isinstance(template, NullToken) and await _asks(frame, template):
             wanted.append(what)
-    if wanted and job.session.containers is None:
+    if wanted:
         raise MachineError(
-            f"this job has `{'` and `'.join(wanted)}`, which the sandbox '{job.settings.sandbox}' can't start",
-            code="sandbox.containers",
-            remedy="Use --sandbox docker or --sandbox podman.",
+            f"this job has `{'` and `'.join(wanted)}`, which {cannot(job, 'start')}", code="sandbox.containers"
         )
+
+
+def cannot(job: Job, do: str) -> str:
+    """Why a container isn't there: the end of a sentence, with what helps where something does."""
+    sandbox = job.settings.sandbox
+    if sandbox in {"docker", "podman"}:
+        return f"this build can't {do} yet"
+    return f"the sandbox '{sandbox}' can't {do}; use --sandbox docker or --sandbox podman"
 
 
 async def _asks(frame: Frame, template: Template) -> bool:
