@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from runyard.cli import run_machine
-from runyard.cli.run_jobs import cache_folder, needs_tree
+from runyard.cli.run_actions import cache_folder
+from runyard.cli.run_jobs import needs_tree
 from runyard.cli.run_machine import Machine, Place, Unserved, choose_network, needs_engine, parse_images
 from runyard.cli.run_offer import Offers
 from runyard.cli.run_prepare import Options

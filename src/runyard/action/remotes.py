@@ -152,6 +152,11 @@ class Remote:
 
         Raises MachineError where the repository can't be read.
         """
+        found = self.find_named(ref)
+        return None if found is None else found[1]
+
+    def find_named(self, ref: str) -> tuple[str, str] | None:
+        """The same with the full name of the branch or tag."""
         names = [ref] if ref.startswith("refs/") else [f"refs/tags/{ref}", f"refs/heads/{ref}"]
         wanted = [each for name in names for each in (f"{name}^{{}}", name)]
         listed = self._ask(["ls-remote", "--quiet", "--", self.url, *wanted], ASK_DEADLINE_S)
@@ -160,7 +165,10 @@ class Remote:
             commit, _, name = line.partition("\t")
             if is_commit(commit):
                 found[name] = commit
-        return next((found[name] for name in wanted if name in found), None)
+        for name in wanted:
+            if name in found:
+                return name.removesuffix("^{}"), found[name]
+        return None
 
     def check_readable(self) -> None:
         """Raises MachineError where this repository can't be read with this token."""

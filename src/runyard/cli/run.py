@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from runyard.cli.run_prepare import Options, Prepared
+    from runyard.cli.shapes import Listing, PlanNote
+    from runyard.job import Step
 
 _FORMATS = ("tree", "plain", "jsonl", "github", "json")
 
@@ -38,6 +42,7 @@ _FORMATS = ("tree", "plain", "jsonl", "github", "json")
 @click.option("--changed-file", "changed_files", multiple=True, metavar="PATH", help="What the event changed.")
 @click.option("--ref", metavar="REF", help="Run a commit instead of the working tree.")
 @click.option("--dirty", is_flag=True, help="Run the working tree as it is (the default).")
+@click.option("--policy", metavar="FILE", help="What jobs may use (TOML): actions, pins, images, network and more.")
 @click.option("--parallel", type=click.IntRange(1, 256), metavar="N", help="Jobs at a time (default: the cores).")
 @click.option("--offline", is_flag=True, help="No network for actions; fails at once, naming what is missing.")
 @click.option("--no-native", is_flag=True, help="Run the original actions instead of the built-in ones.")
@@ -102,6 +107,7 @@ def _executable(form: str | None) -> None:
 
 def _options(given: dict[str, Any], form: str | None) -> Options:
     from runyard.cli import run_values as values
+    from runyard.cli.run_actions import read_policy_file
     from runyard.cli.run_machine import check_sandbox, parse_images, this_platform
     from runyard.cli.run_prepare import Options
     from runyard.job import InputError
@@ -151,6 +157,7 @@ def _options(given: dict[str, Any], form: str | None) -> Options:
         keep=given["keep"],
         pause_on_failure=given["pause_on"] == "failure",
         platform=this_platform(),
+        policy=read_policy_file(given["policy"]),
     )
 
 
@@ -195,12 +202,37 @@ def _print_plan(prepared: Prepared, options: Options, *, whole: bool, form: str 
         raise InputError(
             f"--format {form} is for a run; --list and --plan take json or nothing", key="--format", code="input.format"
         )
-    shape = listing(prepared, options, whole=whole, offer=Offers(options).offer if whole else None)
+    shape = listing(
+        prepared,
+        options,
+        whole=whole,
+        offer=Offers(options).offer if whole else None,
+        more_notes=_nodes_for(prepared, options) if whole else None,
+    )
     if form == "json":
         import msgspec
 
         sys.stdout.write(msgspec.json.encode(shape).decode() + "\n")
-        return 0
+        return _plan_code(shape)
     for line in (plan_lines if whole else list_lines)(shape, prepared.event):
         click.echo(line)
-    return 0
+    return _plan_code(shape)
+
+
+def _plan_code(shape: Listing) -> int:
+    """3 where a job that would run is refused by this machine for lack of a node, else 0."""
+    import msgspec
+
+    from runyard.cli.run_actions import NO_NODE
+
+    jobs = [job for workflow in shape.workflows for job in workflow.jobs if job.runs]
+    notes = [note for job in jobs if not isinstance(job.notes, msgspec.UnsetType) for note in job.notes]
+    return 3 if any(note.code == NO_NODE for note in notes) else 0
+
+
+def _nodes_for(prepared: Prepared, options: Options) -> Callable[[tuple[Step, ...], str], list[PlanNote]]:
+    from runyard.cli.run_actions import node_notes, of_command
+
+    actions = of_command(prepared, options)
+    arch = options.platform.rpartition("/")[2]
+    return lambda steps, image: node_notes(actions, steps, image, arch)

@@ -75,14 +75,9 @@ def _refuse_what_cannot_be(prepared: Prepared, options: Options) -> None:
     if options.keep and not (sys.stdin is not None and sys.stdin.isatty()):
         raise MachineError("--keep holds a sandbox until you press Ctrl+C: it needs a terminal", code="run.no_terminal")
     if options.offline:
-        from runyard.cli.run_notes import remote_actions
+        from runyard.cli.run_actions import check_offline, of_command
 
-        plans = [run.plan for run in prepared.runs if run.plan is not None]
-        missing = sorted({uses for plan in plans for uses in remote_actions(plan.jobs, native=options.native)})
-        if missing:
-            raise MachineError(
-                f"--offline: these actions are not on this machine: {', '.join(missing)}", code="actions.missing"
-            )
+        check_offline(of_command(prepared, options), prepared.steps(), prepared.pins)
 
 
 async def _reap() -> None:

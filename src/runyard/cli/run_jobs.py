@@ -13,7 +13,9 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
+from runyard.admission.policy import OWN_MACHINE
 from runyard.cli import run_services
+from runyard.cli.run_actions import cache_folder, needs_node, of_command
 from runyard.cli.run_execute import FORCE_WAIT_S, cores, say, spawn
 from runyard.cli.run_machine import Machine, Place, Unserved
 from runyard.cli.run_notes import secret_notes
@@ -42,6 +44,7 @@ from runyard.run import (
     resolve_secrets,
     same_group,
 )
+from runyard.sandbox.contract import Mount
 from runyard.source import LocalSource
 
 if TYPE_CHECKING:
@@ -67,6 +70,7 @@ class Runs:
         self.kept: list[JobHandle] = []
         self.tasks: set[asyncio.Task[None]] = set()
         self.trees = Trees(prepared, options)
+        self.actions = of_command(prepared, options)
         self._runs: list[Run] = []
         self._groups: dict[str, Group] = {}
         self._said: set[str] = set()
@@ -401,11 +405,13 @@ class Run:
             self.state.context,
             snapshot,
             environments=runs.options.environments,
+            policy=runs.options.policy or OWN_MACHINE,
             strict_github=runs.options.strict_github,
         )
+        settings = await asyncio.to_thread(self._settings, spec, place, backend)
         handle = await runs.launcher.launch(
-            source.claim(spec, secrets),
-            self._settings(spec, place, backend),
+            runs.actions.with_token(source.claim(spec, secrets)),
+            settings,
             on_pause=_on_pause(runs) if runs.options.pause_on_failure else None,
         )
         self._handles[spec.key] = handle
@@ -434,6 +440,8 @@ class Run:
             f"{place.stand_in} is the image '{place.image}' of this machine here" if place.stand_in is not None else "",
             backend.line or "",
         ]
+        actions = self.runs.actions
+        nodes, libc = actions.placed(place.image, spec.platform) if needs_node(spec.steps) else ((), "")
         return JobSettings(
             sandbox=backend.name,
             image=place.image,
@@ -441,6 +449,11 @@ class Run:
             cache_dir=cache_folder(options.cache_dir),
             runner_env=options.env,
             header=tuple(line for line in header if line),
+            mounts=tuple(Mount(source=node.source, target=node.target) for node in nodes if node.source),
+            nodes=nodes,
+            libc=libc,
+            remotes=actions.remotes,
+            action_pins=self.runs.prepared.pins,
             keep=options.keep,
             pause_on_failure=options.pause_on_failure,
             native=options.native,
@@ -468,13 +481,3 @@ def needs_tree(spec: JobSpec) -> bool:
     from runyard.job import ActionStep
 
     return any(isinstance(step, ActionStep) for step in spec.steps)
-
-
-def cache_folder(given: str | None) -> str:
-    """Where trees and actions are kept between runs: what was given, else the user's cache folder."""
-    import os
-    from pathlib import Path
-
-    if given:
-        return str(Path(given).absolute())
-    return str(Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "runyard")

@@ -128,8 +128,10 @@ def needs_engine(spec: JobSpec, image: str) -> str | None:
     return None
 
 
-def choose_network(wanted: str | None, capabilities: Capabilities) -> tuple[NetworkLevel, str | None]:
-    """The level in use, and the line that says so where it is not what people expect.
+def choose_network(
+    wanted: str | None, capabilities: Capabilities, allowed: tuple[str, ...] | None = None
+) -> tuple[NetworkLevel, str | None]:
+    """The level in use, and the line that says so where it is not what people expect. `allowed` is the policy's.
 
     Raises MachineError where the level that was asked for can't be kept: it is never replaced by another.
     """
@@ -148,6 +150,10 @@ def choose_network(wanted: str | None, capabilities: Capabilities) -> tuple[Netw
         raise InputError(
             f"--network takes none, proxy or public, not {wanted!r}", key="--network", code="input.network"
         )
+    if allowed is not None and "public" not in allowed:
+        if "proxy" in allowed and "egress_proxy" not in capabilities.refused:
+            return "proxy", "network proxy, the widest that the policy allows"
+        return "none", "network none, the widest that the policy allows and this machine keeps"
     refused = capabilities.refused.get("egress_public")
     if refused is None:
         return "public", None

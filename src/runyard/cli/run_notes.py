@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from runyard.action.native import built_in
 from runyard.cli.shapes import PlanNote
 from runyard.expression import ExpressionError, references_of, template_references
 from runyard.job import ActionStep, RunStep
@@ -104,7 +105,7 @@ def needs_remote_action(step: Step, *, native: bool) -> str | None:
     """The reference of an action that must come from elsewhere; None for local and built-in ones."""
     if not isinstance(step, ActionStep) or step.repository is None:
         return None
-    if native and step.repository.lower() == "actions/checkout" and not step.path:
+    if native and built_in(step) is not None:
         return None
     return step.uses
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from runyard.admission.policy import outranks
 from runyard.cli.run_machine import choose_network, needs_engine
 from runyard.cli.run_show import Offer
 from runyard.job import MachineError, NetworkLevel
@@ -43,8 +44,10 @@ class Offers:
             )
         if wanted != "auto":
             return self._open(wanted)
-        if needs is None:
+        policy = self._options.policy
+        if needs is None and (policy is None or outranks("bubblewrap", policy.sandbox_floor)):
             return self._open("bubblewrap")
+        needs = needs or f"the policy's floor {policy.sandbox_floor if policy else ''}"
         try:
             return self._open("docker")
         except MachineError as no_docker:
@@ -70,7 +73,9 @@ class Offers:
         return found
 
     def _found(self, name: str) -> Backend:
-        network, line = choose_network(self._options.network, self._capabilities(name))
+        policy = self._options.policy
+        allowed = policy.network if policy is not None else None
+        network, line = choose_network(self._options.network, self._capabilities(name), allowed)
         return Backend(name, network, line)
 
     def _capabilities(self, name: str) -> Capabilities:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
+from runyard.cli.run_actions import check_lock, read_pins, steps_of
 from runyard.expression import to_text
-from runyard.job import InputError, Json, RunContext
+from runyard.job import InputError, Json, Policy, RunContext
 from runyard.run import RunOptions, RunState, job_paths, select_jobs
 from runyard.source import (
     EnvironmentValues,
@@ -44,6 +45,8 @@ from runyard.workflow import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from runyard.job import Step
 
 FOLDER: Final = ".github/workflows"
 FILE_LIMIT: Final = 8 << 20
@@ -83,6 +86,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     keep: bool = False
     pause_on_failure: bool = False
     platform: str = "linux/amd64"
+    policy: Policy | None = None
 
     def __repr__(self) -> str:
         return "<Options of runyard run>"
@@ -111,6 +115,14 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     facts: GitFacts
     event: str
     runs: tuple[PlannedRun, ...]
+    files: Files
+    pins: dict[str, str] | None = None
+    """Commits of actions by reference, from the lock file; None without one."""
+
+    def steps(self) -> list[Step]:
+        """Every step that may run, of called workflows too."""
+        plans = [run.plan for run in self.runs if run.plan is not None and run.selected]
+        return [step for plan in plans for step in steps_of(plan.jobs)]
 
 
 class Files(Protocol):
@@ -198,7 +210,9 @@ def prepare(options: Options, folder: str) -> Prepared:
     )
     maker = _Maker(options, facts, event, payload, place, files)
     runs = tuple(maker.run(workflow, happened, index) for index, workflow in enumerate(workflows))
-    return Prepared(facts=facts, event=event, runs=_select(runs, options))
+    prepared = Prepared(facts=facts, event=event, runs=_select(runs, options), files=files, pins=read_pins(files))
+    check_lock(prepared.steps(), prepared.pins, native=options.native)
+    return prepared
 
 
 def _changed(

@@ -29,9 +29,14 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 def listing(
-    prepared: Prepared, options: Options, *, whole: bool, offer: Callable[[PreviewJob, str], Offer] | None = None
+    prepared: Prepared,
+    options: Options,
+    *,
+    whole: bool,
+    offer: Callable[[PreviewJob, str], Offer] | None = None,
+    more_notes: Callable[[tuple[Step, ...], str], list[PlanNote]] | None = None,
 ) -> Listing:
-    """The shape of `--list` (or, `whole`, of `--plan`)."""
+    """The shape of `--list` (or, `whole`, of `--plan`). `more_notes` knows about steps in an image."""
     machine = Machine(options.images, options.labels)
     return Listing(
         workflows=[
@@ -39,7 +44,10 @@ def listing(
                 path=run.path,
                 triggered=run.triggered,
                 reason=run.reason,
-                jobs=[_job(each, run, options, machine, offer if whole else None) for each in _previewed(run)],
+                jobs=[
+                    _job(each, run, options, machine, offer=offer if whole else None, more_notes=more_notes)
+                    for each in _previewed(run)
+                ],
             )
             for run in prepared.runs
         ]
@@ -55,7 +63,9 @@ def _job(
     run: PlannedRun,
     options: Options,
     machine: Machine,
+    *,
     offer: Callable[[PreviewJob, str], Offer] | None,
+    more_notes: Callable[[tuple[Step, ...], str], list[PlanNote]] | None,
 ) -> ListedJob:
     listed = ListedJob(
         id=job.job,
@@ -78,6 +88,8 @@ def _job(
             listed.reason = place.reason
         else:
             image = place.image
+            if more_notes is not None:
+                notes += more_notes(job.spec.steps, image)
             if place.stand_in is not None:
                 notes.append(_stand_in(place.stand_in, place.image))
     offered = Offer(None, None) if image is None else offer(job, image)

@@ -24,6 +24,7 @@ from runyard.action.manifest import (
     dockerfile_manifest,
     read_manifest,
 )
+from runyard.action.native import built_in
 from runyard.engine.admitting import judge_now, refuse_uses
 from runyard.engine.evaluate import text_of, texts_of
 from runyard.engine.programs import exchange
@@ -130,11 +131,7 @@ async def resolve_remote(job: Job, step: ActionStep) -> ActionFiles | Refused:
 
 def native_name(job: Job, step: ActionStep) -> str | None:
     """The built-in adapter for this reference, None where the original is to run."""
-    from runyard.action.checkout import declares
-
-    if job.settings.native and (step.repository or "").lower() == "actions/checkout" and declares(step.path, step.ref):
-        return "checkout"
-    return None
+    return built_in(step) if job.settings.native else None
 
 
 async def run_pre_steps(frame: Frame) -> None:
@@ -233,10 +230,9 @@ async def _find_local(job: Job, step: ActionStep) -> ActionInstance | str:
 
 
 def _no_containers(job: Job, what: str) -> str:
-    return (
-        f"{what} is a docker action, which the sandbox '{job.settings.sandbox}' can't run here; "
-        "use --sandbox docker or --sandbox podman"
-    )
+    from runyard.engine.setup import cannot
+
+    return f"{what} is a docker action, which {cannot(job, 'run')}"
 
 
 # Inputs ---------------------------------------------------------------------------------------------------------------
