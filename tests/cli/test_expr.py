@@ -100,6 +100,19 @@ def test_a_missing_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
         run(capsys, "1", "--context", str(tmp_path / "none.json"))
 
 
+def test_hash_files_reads_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "f").write_text("hello\n")
+    monkeypatch.chdir(tmp_path)
+    hashed = "ecb65bb98f9d905b70458986c39fcbad7715e5f2fcc3b1f07767d7c83e2438cc"
+    assert json.loads(run(capsys, "hashFiles('f')")) == hashed
+    assert json.loads(run(capsys, "${{ hashFiles('*') }}")) == hashed
+    assert json.loads(run(capsys, "hashFiles('none')")) == ""
+    with pytest.raises(InputError, match="Located at position 1"):
+        run(capsys, "hashFiles('../f')")
+
+
 def test_batch_answers_in_order(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     answers = batch(
         monkeypatch,

@@ -6,12 +6,15 @@ What an `if:` means is answered too, with the implicit `success()` and the statu
 from __future__ import annotations
 
 import math
+import os
 import sys
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from runyard.expression import Options
 
 Object: TypeAlias = dict[str, Any]
@@ -36,7 +39,8 @@ _STATUSES: Final = ("success", "failure", "cancelled")
 def command(expression: str | None, context_file: str | None, batch: bool, strict_github: bool) -> None:
     """Evaluate EXPRESSION and print its value as JSON.
 
-    Only the contexts given exist. Numbers that JSON can't write are printed as "NaN", "Infinity" and "-Infinity".
+    Only the contexts given exist; hashFiles reads the current directory. Numbers that JSON can't write are printed as
+    "NaN", "Infinity" and "-Infinity".
 
     With --batch a line is {"expression", "contexts"}, answered by {"value", "kind"}, or {"condition", "scope",
     "status", "contexts"} (the text of an `if:`), answered by {"runs"}. What is wrong with a line's expression is
@@ -69,12 +73,30 @@ def _value(expression: str, contexts: Object, options: Options) -> Any:
     from runyard.job.template import ExpressionToken, TextToken
 
     if expression.lstrip().startswith("${{"):
-        token = parse_text(expression.strip(), contexts=contexts)
+        token = parse_text(expression.strip(), contexts=contexts, functions=_FILES)
         if isinstance(token, TextToken):
             return token.value
         if isinstance(token, ExpressionToken):
             expression = token.text
-    return evaluate_text(expression, contexts, options=options)
+    return evaluate_text(expression, contexts, _FILES, options)
+
+
+def _hash_files(arguments: Sequence[Any]) -> str:
+    """`hashFiles` with the current directory as workspace."""
+    from runyard.engine.workspace_tree import hash_directory
+    from runyard.expression import ExpressionError, to_text
+    from runyard.job.errors import InputError
+
+    here = os.path.realpath(".")
+    try:
+        return hash_directory(
+            "/", [to_text(each) for each in arguments], workspace=here, seen_as="/", home=os.environ.get("HOME")
+        )
+    except InputError as error:
+        raise ExpressionError("evaluation", error.message) from error
+
+
+_FILES: Final = {"hashFiles": _hash_files}
 
 
 def _described(error: Any) -> str:
