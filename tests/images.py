@@ -64,8 +64,8 @@ def bash_image() -> str:
 
 
 def shell_less_image() -> str:
-    """An image whose only program is `/tool`, a busybox that is not called by any shell's name."""
-    return asyncio.run(_ensured("tool", _tool_tar(), "", ('ENTRYPOINT ["/tool"]',)))
+    """An image whose only program is a busybox that is not called by any shell's name."""
+    return asyncio.run(_ensured("tool", _tool_tar(), "", ('ENTRYPOINT ["/bin/busybox"]',)))
 
 
 def base_image() -> str:
@@ -160,7 +160,7 @@ def _tool_tar() -> bytes:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         _skeleton(tar)
-        _member(tar, "tool", data=_busybox())
+        _member(tar, "bin/busybox", data=_busybox())
     return packed.getvalue()
 
 

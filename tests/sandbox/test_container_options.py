@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from runyard.job import InputError
 from runyard.sandbox.container_options import judge, refuse
-from runyard.sandbox.docker_config import ContainerWishes
+from runyard.sandbox.container_wishes import ContainerWishes
 
 TAKEN = [
     ("", {}),
@@ -162,6 +162,19 @@ def test_d16_all_offenders_stand_in_one_message_with_their_places() -> None:
 
 def test_nothing_to_refuse_is_quiet() -> None:
     refuse("a container", (), {})
+
+
+def test_what_speaks_of_a_main_process_is_refused_for_the_jobs_own_container() -> None:
+    options = "--entrypoint /run --workdir /x --stop-signal INT --health-cmd true"
+    _, offences = judge(options=options, ports=["80:80", "9000:90"], is_job=True)
+    assert [offence.words for offence in offences] == [
+        "--entrypoint",
+        "--workdir",
+        "--stop-signal",
+        "--health-*",
+        "9000:90",
+    ]
+    assert judge(options=options, ports=["9000:90"])[1] == ()
 
 
 @settings(max_examples=100, deadline=None)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import msgspec
 
 from runyard.job import InputError
+from runyard.sandbox.container_wishes import ContainerWishes
 from runyard.sandbox.contract import Promise
-from runyard.sandbox.docker_config import ContainerWishes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -68,18 +68,38 @@ def judge(
     volumes: Sequence[str] = (),
     ports: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
+    is_job: bool = False,
 ) -> tuple[ContainerWishes, tuple[Offence, ...]]:
-    """What a container may have, and everything that it is refused. Never raises: a bad value is an offence too."""
+    """What a container may have, and everything that it is refused. Never raises: a bad value is an offence too.
+
+    The job's own container (`is_job`) is kept open by us, so what speaks of its main process has no meaning there.
+    """
     draft = _Draft()
     _read_options(draft, options)
     for text in volumes:
         _volume(draft, "volumes", text)
     for text in ports:
         _port(draft, "ports", str(text))
+    if is_job:
+        _judge_job(draft)
     wishes = draft.done()
     if env:
         wishes = msgspec.structs.replace(wishes, env={**wishes.env, **env})
     return wishes, tuple(draft.offences)
+
+
+def _judge_job(draft: _Draft) -> None:
+    for field, option in (("entrypoint", "--entrypoint"), ("workdir", "--workdir"), ("stop_signal", "--stop-signal")):
+        if field in draft.one:
+            draft.refuse("options", option, None, "the job's container has no process but the steps'")
+    if draft.health:
+        draft.refuse("options", "--health-*", None, "nothing waits for the job's own container")
+    for outside, inside, _ in draft.lists["ports"]:
+        if outside not in (0, inside):
+            words = f"{outside}:{inside}"
+            draft.refuse(
+                "ports", words, None, "steps share the loopback of the job's container, so a port has one number"
+            )
 
 
 def refuse(

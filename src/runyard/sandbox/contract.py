@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 import msgspec
 
 from runyard.job import Limits, MachineError, NetworkLevel, Refused, Usage
+from runyard.sandbox.container_wishes import ContainerWishes, RegistryLogin
 
 if TYPE_CHECKING:
     import socket
@@ -81,9 +82,9 @@ class Mount(msgspec.Struct, frozen=True, kw_only=True):
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """What a sandbox looks like before anyone knows whose it will be.
 
-    `image` is `host`, `dir:PATH`, `tar:PATH`, `oci:PATH` or an engine's reference. `workspace_root` is an absolute path
-    inside, made empty and writable together with `home`. `container_options` are only for engine backends.
-    `directories` are made empty and writable; `tmpfs` too, but on a memory-backed file system (small, hot files).
+    `image` is `host`, `dir:PATH`, `tar:PATH`, `oci:PATH` or an engine's reference.
+    `home` and `directories` are made empty and writable; `tmpfs` too, but in memory, for small and hot files.
+    `container` and `login` are for engines: what a workflow asks of its job container, and who pulls its image.
     """
 
     image: str = "host"
@@ -93,6 +94,8 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     home: str = "/home/runner"
     directories: tuple[str, ...] = ()
     tmpfs: tuple[str, ...] = ()
+    container: ContainerWishes | None = None
+    login: RegistryLogin | None = None
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,8 +198,87 @@ TakeConnection: TypeAlias = Callable[["socket.socket"], Awaitable[None]]
 """Serves one accepted connection to its end and closes it."""
 
 
+Told: TypeAlias = Callable[[str], None]
+"""Takes a line for the job's log."""
+
+
+class ServiceSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A service container. `name` is its key in the workflow, and the host name by which the job reaches it.
+
+    `env` belongs to the service from its start, so it stands in the engine's configuration, unlike a step's.
+    """
+
+    name: str
+    image: str
+    wishes: ContainerWishes = ContainerWishes()
+    env: Mapping[str, str] = {}
+    command: tuple[str, ...] | None = None
+    login: RegistryLogin | None = None
+    health_s: float = 300.0
+
+
+class ContainerState(msgspec.Struct, frozen=True, kw_only=True):
+    """A container as the contexts show it (job-semantics 17.5); `ports` maps its own to those of the job's loopback."""
+
+    id: str
+    network: str
+    ports: Mapping[str, str] = {}
+
+
+class ContainerRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A docker action: one process in a container of its own, on the job's network, beside the job's folders.
+
+    `entrypoint` and `args` replace the image's where they are given. `env` is laid over the image's and travels in the
+    supervisor's frame. `shares` maps folders of the Shape (`home` or one of `directories`) to where the container sees
+    them; `directories` are new and its own, and files in and out may lie in them.
+    """
+
+    image: str
+    entrypoint: str | None = None
+    args: tuple[str, ...] | None = None
+    env: Mapping[str, str] = {}
+    cwd: str = "/"
+    shares: Mapping[str, str] = {}
+    directories: tuple[str, ...] = ()
+    files_in: tuple[FileIn, ...] = ()
+    files_out: tuple[FileOut, ...] = ()
+    wishes: ContainerWishes = ContainerWishes()
+    login: RegistryLogin | None = None
+
+
+class ImageBuild(msgspec.Struct, frozen=True, kw_only=True):
+    """An image to build from a folder outside, or a tar of one: on the job's network, in its limits, no secrets."""
+
+    context: str
+    dockerfile: str = "Dockerfile"
+    timeout_s: float = 1800.0
+    name: str = ""
+
+
 class ContainerSupport(Protocol):
-    """Services and docker actions on the job's own network; declared in full by the engine backends."""
+    """Services and docker actions on the job's own network. Everything is gone when the session is closed."""
+
+    @property
+    def job(self) -> ContainerState:
+        """The job's own container; `network` is "" while it has none but its loopback."""
+
+    async def pull(self, image: str, login: RegistryLogin | None, told: Told) -> str:
+        """Make an image present; its id. Raises MachineError."""
+
+    async def build(self, build: ImageBuild, told: Told) -> str:
+        """Build an image; its id. Raises WorkError when a line of the Dockerfile fails, MachineError."""
+
+    async def start_services(self, specs: tuple[ServiceSpec, ...], told: Told) -> Mapping[str, ContainerState]:
+        """Start services in order and wait until all are healthy; by name.
+
+        Raises WorkError when one fails to start, after its log was told; what was started stays until `stop_services`.
+        """
+
+    async def stop_services(self, told: Told) -> None:
+        """End and remove all services. A second call is quiet."""
+
+    async def run(self, run: ContainerRun, told: Told) -> Running:
+        """Start a docker action; its container is gone when it has ended. Raises MachineError."""
 
 
 class SessionNetwork(Protocol):

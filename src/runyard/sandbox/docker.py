@@ -19,12 +19,16 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from runyard.job import MachineError, Refused
-from runyard.sandbox import docker_config, docker_exec, docker_images, docker_tar, records, sh, sh_frame
+from runyard.sandbox import docker_config, docker_exec, docker_images, docker_network, docker_tar, records, sh, sh_frame
+from runyard.sandbox.container_wishes import ContainerWishes
 from runyard.sandbox.contract import Capabilities, Leftovers, SandboxRefused, StepCommand
 from runyard.sandbox.docker_api import EngineApi, EngineError, NoSuchObjectError, ask_now, default_socket
+from runyard.sandbox.docker_config import Volume
+from runyard.sandbox.docker_containers import DockerContainers
 from runyard.sandbox.docker_counters import Counters
 from runyard.sandbox.docker_reap import guard_of, owner_mark
 from runyard.sandbox.docker_wire import EngineInfo, EngineVersion
+from runyard.sandbox.network.session import JobNetwork, open_network
 
 if TYPE_CHECKING:
     import socket
@@ -42,7 +46,7 @@ if TYPE_CHECKING:
         SignalKind,
         TakeConnection,
     )
-    from runyard.sandbox.docker_config import Cache, ContainerWishes
+    from runyard.sandbox.docker_network import JobBridge
     from runyard.sandbox.docker_wire import ImageInfo
 
 CLOSE_S: Final = 15.0
@@ -66,17 +70,12 @@ class DockerSandbox:
         """A door of its own; whoever opens one closes it."""
         return EngineApi(self.socket_path)
 
-    async def prepare(
-        self, shape: Shape, wishes: ContainerWishes | None = None, *, auth: docker_images.Auth = None
-    ) -> DockerSession:
-        """Open a sandbox; `wishes` is what a workflow asks of its job container, judged already.
-
-        Raises SandboxRefused for a promise it can't keep, MachineError when it fails.
-        """
+    async def prepare(self, shape: Shape) -> DockerSession:
+        """Open a sandbox. Raises SandboxRefused for a promise it can't keep, MachineError when it fails."""
         self._check(shape)
-        session = DockerSession(self, shape, wishes or docker_config.ContainerWishes())
+        session = DockerSession(self, shape)
         try:
-            await session.open(auth)
+            await session.open()
         except BaseException:
             await session.close()
             raise
@@ -135,16 +134,17 @@ def _able(kind: str, version: EngineVersion, info: EngineInfo) -> Capabilities:
 class DockerSession:
     """One container, from `prepare` to `close`."""
 
-    def __init__(self, sandbox: DockerSandbox, shape: Shape, wishes: ContainerWishes) -> None:
+    def __init__(self, sandbox: DockerSandbox, shape: Shape, *, beside: DockerSession | None = None) -> None:
         self.capabilities = sandbox.capabilities
         self.shape = shape
-        self.wishes = wishes
+        self.wishes = shape.container or ContainerWishes()
+        self.state = sandbox.state
         self.name = f"runyard-{secrets.token_hex(6)}"
         self.container = ""
         self.pid = 0
         self.user = docker_images.User(0, 0)
-        self.labels = {docker_config.LABEL_OWNER: owner_mark(), docker_config.LABEL_SANDBOX: self.name}
-        self._sandbox_label = self.name
+        self.label: str = beside.label if beside is not None else self.name
+        self.labels = {docker_config.LABEL_OWNER: owner_mark(), docker_config.LABEL_SANDBOX: self.label}
         self._guard = guard_of(sandbox.socket_path)
         self.folder: Path = sh.runtime_folder() / f"{owner_mark()}-{self.name[8:]}"
         self.image: ImageInfo | None = None
@@ -152,7 +152,18 @@ class DockerSession:
         self._sandbox = sandbox
         self._supervisor: sh.ShSupervisor | None = None
         self._counters: Counters | None = None
-        self._caches: list[Cache] = []
+        self.folders: dict[str, str] = {}
+        self.ports: dict[int, int] = {}
+        self.bridge: JobBridge | None = None
+        self.network: JobNetwork | None = None
+        self.left_over: list[str] = []
+        self._beside = beside
+        self._binds: list[Volume] = []
+        self._volumes: list[Volume] = []
+        self._layers: list[Volume] = []
+        self._containers = DockerContainers(self) if beside is None else None
+        self._bridging = asyncio.Lock()
+        self._closing = asyncio.Lock()
         self._listeners: dict[socket.socket, asyncio.Task[None]] = {}
         self._serving: set[asyncio.Task[None]] = set()
         self._execs: list[docker_exec.ExecRunning] = []
@@ -163,12 +174,17 @@ class DockerSession:
 
     # opening
 
-    async def open(self, auth: docker_images.Auth) -> None:
+    async def open(self) -> None:
         """Make the container and wait for its supervisor."""
         self.api.open()
-        self._guard.watch(self._sandbox_label)
+        self._guard.watch(self.label)
         self.image = await docker_images.ensure(
-            self.api, self.shape.image, self._sandbox.state, auth=auth, platform=self.wishes.platform
+            self.api,
+            self.shape.image,
+            self.state,
+            login=self.shape.login,
+            platform=self.wishes.platform,
+            pull=self.wishes.pull,
         )
         machine = docker_config.machine_of(self.image.architecture)
         self.folder.mkdir(mode=0o755)
@@ -193,28 +209,60 @@ class DockerSession:
         if self._supervisor is not None:
             self._supervisor.limits = self._counters
 
+    def beside(self, shape: Shape, binds: list[Volume]) -> DockerSession:
+        """Another container of the same job, in this one's network and with some of its folders; not yet open."""
+        other = DockerSession(self._sandbox, shape, beside=self)
+        other._binds = binds
+        return other
+
     async def _run_container(self, argv: list[str], machine: str) -> None:
         assert self.image is not None
-        plain, self._caches = await docker_images.lay_caches(
-            self.api, self.shape, self._sandbox.state, self.folder.name, self.labels
-        )
-        shape = msgspec.structs.replace(self.shape, mounts=tuple(plain))
+        plain, layers = await docker_images.lay_layers(self.api, self.shape, self.state, self.folder.name, self.labels)
+        self._volumes += layers
+        self._layers = layers
+        wishes = await self.own_volumes(self.wishes)
         body = docker_config.container_body(
-            shape,
+            msgspec.structs.replace(self.shape, mounts=tuple(plain)),
             self.image,
             argv=argv,
             rendezvous=str(self.folder / "frames"),
             hold=self._hold,
             labels=self.labels,
-            caches=self._caches,
-            wishes=self.wishes,
-            seccomp=self._seccomp(machine),
+            volumes=[*layers, *await self._own_folders(), *self._binds],
+            wishes=wishes,
+            network="none" if self._beside is None else f"container:{self._beside.container}",
+            seccomp=self.seccomp(machine),
         )
         self.container = await self.api.create_container(self.name, body, platform=self.wishes.platform)
         await self._make_folders()
         await self.api.start_container(self.container)
 
-    def _seccomp(self, machine: str) -> str:
+    async def _own_folders(self) -> list[Volume]:
+        """The job's folders as volumes, so that other containers of the job can share them."""
+        paths = self.shape.directories if self._beside is None else ()
+        wanted = [path for path in dict.fromkeys((self.shape.home, *paths)) if path]
+        found = []
+        for path in wanted:
+            name = self.folders.get(path) or f"{self.folder.name}-f{len(self.folders)}"
+            await self.api.create_volume(name, self.labels)
+            self.folders[path] = name
+            found.append(Volume(name=name, target=path))
+        self._volumes += [volume for volume in found if volume not in self._volumes]
+        return found
+
+    async def own_volumes(self, wishes: ContainerWishes) -> ContainerWishes:
+        """A workflow's named volumes are the job's own: shared by its containers, gone with it."""
+        volumes = []
+        for name, target, read_only in wishes.volumes:
+            own = f"{self.label}-v-{name}" if name else ""
+            if own:
+                await self.api.create_volume(own, self.labels)
+                if all(volume.name != own for volume in self._volumes):
+                    self._volumes.append(Volume(name=own, target=target))
+            volumes.append((own, target, read_only))
+        return msgspec.structs.replace(wishes, volumes=tuple(volumes))
+
+    def seccomp(self, machine: str) -> str:
         """The profile: Docker takes its text, Podman the path of a file."""
         profile = msgspec.json.encode(docker_config.seccomp_profile(machine)).decode()
         if not self._sandbox.version.is_podman:
@@ -230,7 +278,7 @@ class DockerSession:
             self._supervisor.close()
             self._supervisor = None
         (self.folder / "frames").mkdir(mode=0o755)
-        self._hold = str(docker_images.hold_program(self._sandbox.state, machine))
+        self._hold = str(docker_images.hold_program(self.state, machine))
         self.capabilities = msgspec.structs.replace(self.capabilities, supervisor="exec")
         # The engine's archive can't see memory-backed folders, and files travel through it here.
         self.shape = msgspec.structs.replace(
@@ -241,9 +289,10 @@ class DockerSession:
     async def _make_folders(self) -> None:
         """The job's folders, for the image's user, before anything runs in the container."""
         self.user = await docker_images.find_user(self.api, self.container, self._named_user())
-        wanted = tuple(dict.fromkeys((self.shape.home, *self.shape.directories)))
-        await self.api.put_archive(self.container, "/", _one(docker_images.empty_folders(wanted, self.user)))
-        docker_images.own_layers(self._sandbox.state, self._caches, self.user)
+        if self.folders:
+            folders = docker_images.empty_folders(tuple(self.folders), self.user)
+            await self.api.put_archive(self.container, "/", _one(folders))
+        docker_images.own_layers(self.state, self._layers, self.user)
 
     def _named_user(self) -> str:
         assert self.image is not None
@@ -267,14 +316,15 @@ class DockerSession:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What the image starts a process with."""
+        """What the image starts a process with, and after `adopt` what its network needs."""
         assert self.image is not None
-        return {"HOME": self.shape.home} | docker_config.image_variables(self.image)
+        image = {"HOME": self.shape.home, **docker_config.image_variables(self.image), **self.wishes.env}
+        return {**image, **self.network.environment} if self.network is not None else image
 
     @property
     def containers(self) -> ContainerSupport | None:
         """Service containers and docker actions."""
-        return None
+        return self._containers
 
     def how_to_enter(self) -> str | None:
         """The engine's own command for a shell inside."""
@@ -292,6 +342,20 @@ class DockerSession:
         self.labels[docker_config.LABEL_JOB] = identity.job_key
         self.name = docker_config.container_name(identity.job_key, self.name)
         await self.api.rename_container(self.container, self.name)
+        if self.shape.network == "public":
+            bridge = await self.open_bridge()
+            self.network = JobNetwork("public", filtered_by=bridge.policy)
+        elif self.shape.network == "proxy":
+            self.network = await open_network("proxy", net=-1, listen=self.listen)
+
+    async def open_bridge(self) -> JobBridge:
+        """The job's own bridge, with the job's container on it; made when first asked for."""
+        async with self._bridging:
+            if self.bridge is None:
+                self.bridge = await docker_network.open_bridge(self.api, self.label, self.labels, self.shape.network)
+                await self.api.disconnect("none", self.container)
+                await self.api.connect(self.bridge.network, self.container, self.wishes.aliases)
+            return self.bridge
 
     async def listen(self, port: int, take: TakeConnection) -> int:
         """Accept on 127.0.0.1:`port` inside and serve each connection outside; returns the port."""
@@ -350,7 +414,6 @@ class DockerSession:
             stream,
             collect=lambda: self._files_out(command),
             signal_inside=self._signal_exec,
-            left_inside=self._left_exec,
             why=lambda: self._counters.why(before) if self._counters else (None, None),
         )
         self._execs.append(running)
@@ -387,11 +450,8 @@ class DockerSession:
             return (await (await self._supervisor.start(asked, run=False)).wait()).files
         return await docker_exec.read_files(self.api, self.container, command.files_out)
 
-    async def _signal_exec(self, pid: int, kind: SignalKind, everyone: bool) -> None:
-        await asyncio.to_thread(docker_exec.signal_from_outside, pid, self.pid, kind, everyone=everyone)
-
-    async def _left_exec(self, pid: int) -> bool:
-        return await asyncio.to_thread(docker_exec.is_left_outside, pid, self.pid)
+    async def _signal_exec(self, pid: int, kind: SignalKind | None, everyone: bool) -> bool:
+        return await asyncio.to_thread(docker_exec.signal_from_outside, pid, self.pid, kind, everyone=everyone)
 
     async def put(self, tar: bytes | str, path: str) -> None:
         """Unpack a tar below `path`; refuses a name or link out of it."""
@@ -460,9 +520,12 @@ class DockerSession:
 
     async def close(self) -> Leftovers:
         """End everything; bounded in time. A second close is quiet."""
-        if self._left is not None:
+        async with self._closing:
+            if self._left is None:
+                self._left = await self._close()
             return self._left
-        self._left = Leftovers()
+
+    async def _close(self) -> Leftovers:
         left: list[str] = []
         for sock, task in self._listeners.items():
             task.cancel()
@@ -476,24 +539,25 @@ class DockerSession:
             left.append(f"container {self.name}: the engine did not remove it within {CLOSE_S:g} s")
         for task in self._serving:
             task.cancel()
-        if self._supervisor is not None:
-            self._supervisor.release()
         await self.api.close()
-        if not left:
-            self._guard.forget(self._sandbox_label)
+        if not left and self._beside is None:
+            self._guard.forget(self.label)
         shutil.rmtree(self.folder, ignore_errors=True)
-        self._left = Leftovers(tuple(left))
-        return self._left
+        return Leftovers(tuple(left))
 
     async def _remove(self) -> list[str]:
-        left: list[str] = []
-        for running in self._execs:
-            await running.release()
+        left = self.left_over
         try:
+            if self._containers is not None:
+                left += await self._containers.close()
             if self.container:
                 await self.api.remove_container(self.container)
                 await _until_gone(self.api, self.container)
-            left += await docker_images.remove_caches(self.api, self._sandbox.state, self._caches)
+            for running in self._execs:
+                await running.release()
+            if self.bridge is not None:
+                await self.bridge.close()
+            left += await docker_images.remove_volumes(self.api, self.state, self._volumes)
         except EngineError as refused:
             left.append(f"container {self.name}: {refused.message}")
         return left

@@ -247,6 +247,10 @@ class EngineApi:
         """Remove a name, and the image with its last name. Quiet when it isn't there."""
         await self._quiet_call("DELETE", f"/images/{quote(reference, safe='/:@')}", query={"force": "1"})
 
+    async def remove_unused_image(self, image: str) -> None:
+        """Remove an image that nothing uses. Quiet when it isn't there; EngineError while something does."""
+        await self._quiet_call("DELETE", f"/images/{image}")
+
     async def images(self, labels: Mapping[str, str]) -> tuple[str, ...]:
         """Ids of the images that carry all these labels."""
         query = {"filters": _filters(labels), "all": "1"}

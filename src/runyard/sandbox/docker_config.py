@@ -9,18 +9,18 @@ in it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from runyard.job import Refused
 from runyard.sandbox import sh_frame
+from runyard.sandbox.container_wishes import ContainerWishes
 from runyard.sandbox.contract import SandboxRefused
 from runyard.sandbox.seccomp_build import ARCHITECTURES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from runyard.job import Limits
     from runyard.sandbox.contract import Mount, Shape
@@ -44,42 +44,11 @@ _ENOSYS: Final = 38
 _NAMESPACE_FLAGS: Final = (0x80, 0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000)
 
 
-class Cache(msgspec.Struct, frozen=True):
-    """A folder of the host shown with a writable layer of the job's own, by way of a volume the engine mounts."""
+class Volume(msgspec.Struct, frozen=True):
+    """A volume of the engine that is the job's own, and where the job sees it."""
 
-    volume: str
+    name: str
     target: str
-
-
-class ContainerWishes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a workflow asks of a container, after it was judged: nothing in here reaches the host.
-
-    Sizes are bytes, times nanoseconds. `volumes` are (name of a volume or "", target, read-only).
-    """
-
-    hostname: str | None = None
-    user: str | None = None
-    workdir: str | None = None
-    entrypoint: tuple[str, ...] | None = None
-    env: Mapping[str, str] = {}
-    labels: Mapping[str, str] = {}
-    extra_hosts: tuple[str, ...] = ()
-    dns_search: tuple[str, ...] = ()
-    aliases: tuple[str, ...] = ()
-    volumes: tuple[tuple[str, str, bool], ...] = ()
-    tmpfs: Mapping[str, str] = {}
-    ports: tuple[tuple[int, int, str], ...] = ()
-    memory: int | None = None
-    cpus: float | None = None
-    pids: int | None = None
-    shm_size: int | None = None
-    init: bool = False
-    read_only: bool = False
-    stop_signal: str | None = None
-    ulimits: tuple[tuple[str, int, int], ...] = ()
-    health: Mapping[str, Any] | None = None
-    platform: str = ""
-    pull: str = "missing"
 
 
 def seccomp_profile(machine: str) -> dict[str, Any]:
@@ -137,21 +106,22 @@ def container_body(
     argv: Sequence[str],
     rendezvous: str,
     labels: Mapping[str, str],
-    caches: Sequence[Cache] = (),
+    volumes: Sequence[Volume] = (),
     wishes: ContainerWishes | None = None,
     hold: str | None = None,
+    network: str = "none",
     seccomp: str,
 ) -> dict[str, Any]:
     """The create call of a job's container.
 
     `argv` is our supervisor, `rendezvous` the folder of its pipes, `hold` the program that waits where there is no
-    shell, and `caches` are volumes with a layer of the job's own.
+    shell, and `volumes` are volumes: the job's own folders, and layers over folders of the host.
     """
     wishes = wishes or ContainerWishes()
     binds = [f"{rendezvous}:{sh_frame.RENDEZVOUS}:ro"]
     binds += [f"{mount.source}:{mount.target}:ro" for mount in shape.mounts if not mount.overlay]
     binds += [f"{hold}:{HOLD_AT}:ro"] if hold else []
-    binds += [f"{cache.volume}:{cache.target}" for cache in caches]
+    binds += [f"{volume.name}:{volume.target}" for volume in volumes]
     limits = shape.limits
     host = host_config(wishes, seccomp=seccomp, binds=binds)
     host |= limit_settings(
@@ -160,6 +130,7 @@ def container_body(
         pids=_smaller(limits.pids or PIDS_DEFAULT, wishes.pids),
     )
     host["AutoRemove"] = True
+    host["NetworkMode"] = network
     host["Tmpfs"] |= dict.fromkeys(shape.tmpfs, f"rw,exec,nosuid,nodev,mode=1777,size={TMPFS_MB}m")
     body = {
         "Image": image.id,
@@ -222,6 +193,71 @@ def limit_settings(*, memory: int | None, cpus: float | None, pids: int | None) 
     if pids is not None:
         settings["PidsLimit"] = pids
     return settings
+
+
+SERVICE_CAPABILITIES: Final = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")
+"""What the start of a usual service image needs to give its data to its own user and to become that user. None of them
+reaches out of the container. Steps, docker actions included, have none."""
+
+
+def service_body(
+    image: ImageInfo,
+    wishes: ContainerWishes,
+    *,
+    env: Mapping[str, str],
+    command: Sequence[str] | None,
+    network: str,
+    aliases: Sequence[str],
+    labels: Mapping[str, str],
+    limits: Limits,
+    seccomp: str,
+) -> dict[str, Any]:
+    """The create call of a service. It keeps the end of its output, for the log of a start that fails."""
+    host = host_config(wishes, seccomp=seccomp, binds=())
+    host["CapAdd"] = list(SERVICE_CAPABILITIES)
+    host["NetworkMode"] = network
+    host["LogConfig"] = {"Type": "json-file", "Config": {"max-size": "4m", "max-file": "1"}}
+    host |= limit_settings(
+        memory=_smaller(limits.memory_mb and limits.memory_mb << 20, wishes.memory),
+        cpus=_smaller(limits.cpus, wishes.cpus),
+        pids=_smaller(limits.pids or PIDS_DEFAULT, wishes.pids),
+    )
+    body: dict[str, Any] = {
+        "Image": image.id,
+        "Env": [f"{name}={value}" for name, value in {**wishes.env, **env}.items()],
+        "Labels": {**wishes.labels, **labels},
+        "HostConfig": host,
+        "NetworkingConfig": {"EndpointsConfig": {network: {"Aliases": list(aliases)}}},
+    }
+    if command is not None:
+        body["Cmd"] = list(command)
+    if wishes.entrypoint is not None:
+        body["Entrypoint"] = list(wishes.entrypoint)
+        body.setdefault("Cmd", [])
+    if wishes.workdir is not None:
+        body["WorkingDir"] = wishes.workdir
+    if wishes.health is not None:
+        body["Healthcheck"] = dict(wishes.health)
+    return body | asked(wishes, volumes=True)
+
+
+def build_query(
+    *, name: str, dockerfile: str, network: str, labels: Mapping[str, str], limits: Limits
+) -> dict[str, str]:
+    """The build call: nothing of it is kept but the image, and its processes are on the job's network in its limits."""
+    query = {
+        "t": name,
+        "dockerfile": dockerfile,
+        "networkmode": network,
+        "labels": msgspec.json.encode(dict(labels)).decode(),
+        "rm": "1",
+        "forcerm": "1",
+    }
+    if limits.memory_mb is not None:
+        query |= {"memory": str(limits.memory_mb << 20), "memswap": str(limits.memory_mb << 20)}
+    if limits.cpus is not None:
+        query |= {"cpuperiod": "100000", "cpuquota": str(max(1000, int(limits.cpus * 100_000)))}
+    return query
 
 
 def _smaller(one: Any, other: Any) -> Any:

@@ -8,6 +8,7 @@ until the container is gone (they are in no file, no inspect output and no event
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from runyard.sandbox.docker_api import EngineApi, Stream
 
 SIGNALS: Final = {"interrupt": signal.SIGINT, "terminate": signal.SIGTERM, "kill": signal.SIGKILL}
+
+RELEASE_S: Final = 2.0
 
 _REFUSED: Final = "exec failed"
 _POLL_S: Final = (0.002, 0.05)
@@ -64,18 +67,18 @@ class ExecRunning:
         stream: Stream,
         *,
         collect: Callable[[], Awaitable[Mapping[str, FileBack]]],
-        signal_inside: Callable[[int, SignalKind, bool], Awaitable[None]],
-        left_inside: Callable[[int], Awaitable[bool]],
+        signal_inside: Callable[[int, SignalKind | None, bool], Awaitable[bool]],
         why: Callable[[], tuple[ExitReason | None, str | None]],
     ) -> None:
         self._api, self._process, self._stream = api, process, stream
-        self._collect, self._signal_inside, self._left_inside, self._why = collect, signal_inside, left_inside, why
+        self._collect, self._signal_inside, self._why = collect, signal_inside, why
         self._began = time.monotonic()
         self._head = bytearray()
         self._pid = 0
         self._ended = asyncio.create_task(self._watch(), name=f"exec {process[:12]}")
         self._output: asyncio.Queue[bytes] = asyncio.Queue(maxsize=16)
         self._pump = asyncio.create_task(self._read_stream(), name=f"output of {process[:12]}")
+        self._reading = asyncio.Lock()
         self._rest = b""
         self._is_over = False
 
@@ -120,11 +123,15 @@ class ExecRunning:
 
     async def read(self, limit: int = 65536) -> bytes:
         """The next bytes of output, or b"" at its end."""
-        if not self._rest and not self._is_over:
-            self._rest = await self._output.get()
-            self._is_over = not self._rest
-        data, self._rest = self._rest[:limit], self._rest[limit:]
-        return data
+        async with self._reading:
+            if not self._rest and not self._is_over:
+                self._take(await self._output.get())
+            data, self._rest = self._rest[:limit], self._rest[limit:]
+            return data
+
+    def _take(self, data: bytes) -> None:
+        self._rest += data
+        self._is_over = not data
 
     async def write(self, data: bytes) -> None:
         """Bytes for the terminal's keyboard, or for standard input."""
@@ -147,10 +154,18 @@ class ExecRunning:
 
     async def left(self) -> bool:
         """Whether a process of this command is still there."""
-        return bool(self._pid) and await self._left_inside(self._pid)
+        if not self._ended.done():
+            return True
+        return bool(self._pid) and await self._signal_inside(self._pid, None, True)
 
     async def release(self) -> None:
-        """Let go of the connection; for the end of the session."""
+        """When the container is gone: keep what was written and not read yet, and let go of the connection."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(RELEASE_S):
+                await asyncio.shield(self._ended)
+                while not self._is_over and not self._reading.locked():
+                    self._take(await self._output.get())
+                await self._pump
         self._stream.close()
         for task in (self._pump, self._ended):
             task.cancel()
@@ -186,29 +201,24 @@ async def _read_file(api: EngineApi, container: str, wanted: FileOut) -> FileBac
     return FileBack(problem="missing")
 
 
-def signal_from_outside(pid: int, init: int, kind: SignalKind, *, everyone: bool) -> None:
-    """Signal a step by the host's process table; for root. Raises MachineError for another user.
+def signal_from_outside(pid: int, init: int, kind: SignalKind | None, *, everyone: bool) -> bool:
+    """Signal a step by the host's process table, or only look; whether there was a process. For root.
 
-    The step's processes are the descendants of `pid`, and the container's orphans that are younger than it.
+    The step's processes are the descendants of `pid`, and the container's orphans that are younger than it. Raises
+    MachineError for a user who may not signal them.
     """
-    number = SIGNALS[kind]
+    number = SIGNALS[kind] if kind is not None else 0
     if not everyone:
-        _kill(pid, number)
-        return
+        return _kill(pid, number) > 0
+    hit = 0
     for _ in range(40):
         table = _table()
         began = table.get(pid, (0, _start_of(pid)))[1]
         ours = [one for one in table if one != init and _is_ours(one, table, pid, init, began)]
         hit = sum(_kill(one, number) for one in ours)
         if not hit or number != signal.SIGKILL:
-            return
-
-
-def is_left_outside(pid: int, init: int) -> bool:
-    """Whether a process of a step is still there, by the host's process table."""
-    table = _table()
-    began = table.get(pid, (0, _start_of(pid)))[1]
-    return any(one != init and _is_ours(one, table, pid, init, began) for one in table)
+            break
+    return hit > 0
 
 
 def _is_ours(one: int, table: Mapping[int, tuple[int, int]], root: int, init: int, began: int) -> bool:

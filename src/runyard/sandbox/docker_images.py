@@ -12,7 +12,7 @@ import hashlib
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -20,17 +20,15 @@ from runyard.job import InputError, MachineError, Refused
 from runyard.sandbox import docker_tar
 from runyard.sandbox.contract import Mount, SandboxRefused
 from runyard.sandbox.docker_api import EngineApi, EngineError, NoSuchObjectError
-from runyard.sandbox.docker_config import Cache
-from runyard.sandbox.docker_wire import RegistryAuth
+from runyard.sandbox.docker_config import Volume
+from runyard.sandbox.docker_wire import auth_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
+    from runyard.sandbox.container_wishes import RegistryLogin
     from runyard.sandbox.contract import Shape
     from runyard.sandbox.docker_wire import ImageInfo
-    from runyard.sandbox.image import Item
-
-Auth: TypeAlias = RegistryAuth | None
 
 PULL_TRIES: Final = 3
 _LABEL: Final = "LABEL runyard.image=1"
@@ -42,7 +40,7 @@ async def ensure(
     name: str,
     state: str,
     *,
-    auth: Auth = None,
+    login: RegistryLogin | None = None,
     platform: str = "",
     pull: str = "missing",
     told: Callable[[str], None] | None = None,
@@ -66,7 +64,7 @@ async def ensure(
     if present is None:
         if pull == "never":
             raise MachineError(f"the image {name} is not present and may not be pulled", code="sandbox.image")
-        await _pull(api, name, auth, platform, told)
+        await _pull(api, name, login, platform, told)
         present = await api.image(name)
     if present is None:
         raise MachineError(f"the engine pulled {name} and does not have it", code="sandbox.image")
@@ -82,7 +80,10 @@ def _judge_platform(name: str, image: ImageInfo, platform: str) -> None:
         )
 
 
-async def _pull(api: EngineApi, name: str, auth: Auth, platform: str, told: Callable[[str], None] | None) -> None:
+async def _pull(
+    api: EngineApi, name: str, login: RegistryLogin | None, platform: str, told: Callable[[str], None] | None
+) -> None:
+    auth = auth_for(name, login.username, login.password) if login is not None else None
     for attempt in range(1, PULL_TRIES + 1):
         try:
             async for line in api.pull(name, auth=auth, platform=platform):
@@ -174,6 +175,11 @@ async def _packed(source: Path) -> AsyncIterator[bytes]:
                 await packer.wait()
 
 
+def build_context(source: Path) -> AsyncIterator[bytes]:
+    """A folder as tar, or a tar file as it is, for a build."""
+    return _file(source) if source.is_file() else _packed(source)
+
+
 # -- the machine's own programs --
 
 
@@ -188,16 +194,16 @@ async def _host_image(api: EngineApi, state: str) -> str:
     return name
 
 
-async def lay_caches(
+async def lay_layers(
     api: EngineApi, shape: Shape, state: str, sandbox: str, labels: Mapping[str, str]
-) -> tuple[list[Mount], list[Cache]]:
+) -> tuple[list[Mount], list[Volume]]:
     """The mounts of a shape for an engine: those shown read-only, and those with a layer as volumes it mounts itself.
 
     Raises SandboxRefused where this user can't make a layer.
     """
     plain = [mount for mount in shape.mounts if not mount.overlay]
-    wanted: list[tuple[str, str, Sequence[Item]]] = [
-        (mount.source, mount.target, ()) for mount in shape.mounts if mount.overlay
+    wanted: list[tuple[tuple[str, ...], str]] = [
+        ((mount.source,), mount.target) for mount in shape.mounts if mount.overlay
     ]
     may_layer = os.geteuid() == 0
     if wanted and not may_layer:
@@ -208,45 +214,34 @@ async def lay_caches(
 
         host = images.resolve("host", state)
         plain += [Mount(source=source, target=target) for source, target in host.read_only]
-        for source, target, name in host.over:
+        for over in host.over:
             if may_layer:
-                wanted.append((source, target, tuple(_below(name, host.lay))))
+                wanted.append(((over.on_top, over.source), over.target))
             else:
-                plain.append(Mount(source=source, target=target))
-    caches = [
-        await _layer(api, layers_folder(state) / f"{sandbox}-{at}", source, (target, items), labels)
-        for at, (source, target, items) in enumerate(wanted)
+                plain.append(Mount(source=over.source, target=over.target))
+    layers = [
+        await _layer(api, layers_folder(state) / f"{sandbox}-{at}", sources, target, labels)
+        for at, (sources, target) in enumerate(wanted)
     ]
-    return plain, caches
-
-
-def _below(name: str, items: Sequence[Item]) -> list[Item]:
-    """The items of one folder, their paths from that folder on."""
-    found: list[Item] = []
-    for kind, path, mode, value in items:
-        if path.startswith(f"{name}/"):
-            found.append((kind, path.removeprefix(f"{name}/"), mode, value))
-    return found
+    return plain, layers
 
 
 async def _layer(
-    api: EngineApi, folder: Path, source: str, target: tuple[str, Sequence[Item]], labels: Mapping[str, str]
-) -> Cache:
-    from runyard.sandbox.enter.opening import lay
-
+    api: EngineApi, folder: Path, sources: tuple[str, ...], target: str, labels: Mapping[str, str]
+) -> Volume:
+    """A volume of the engine that lays a writable folder of ours over `sources`, the first on top."""
     for part in ("", "upper", "work"):
         os.makedirs(f"{folder}/{part}", mode=0o755, exist_ok=True)  # noqa: PTH103 - three calls of microseconds
-    lay(f"{folder}/upper", list(target[1]), None)
-    parts = {"lowerdir": source, "upperdir": str(folder / "upper"), "workdir": str(folder / "work")}
-    options = ",".join(f"{name}={_escaped(path)}" for name, path in parts.items())
+    lower = ":".join(_escaped(source) for source in sources)
+    options = f"lowerdir={lower},upperdir={_escaped(f'{folder}/upper')},workdir={_escaped(f'{folder}/work')}"
     await api.create_volume(folder.name, labels, {"type": "overlay", "device": "overlay", "o": options})
-    return Cache(volume=folder.name, target=target[0])
+    return Volume(name=folder.name, target=target)
 
 
-def own_layers(state: str, caches: Sequence[Cache], user: User) -> None:
+def own_layers(state: str, layers: Sequence[Volume], user: User) -> None:
     """Give the roots of the layers to the job's user; before anything runs."""
-    for cache in caches:
-        os.chown(layers_folder(state) / cache.volume / "upper", user.uid, user.gid)
+    for layer in layers:
+        os.chown(layers_folder(state) / layer.name / "upper", user.uid, user.gid)
 
 
 def _escaped(path: str) -> str:
@@ -257,16 +252,18 @@ def _escaped(path: str) -> str:
     return path.replace("\\", "\\\\")
 
 
-async def remove_caches(api: EngineApi, state: str, caches: Sequence[Cache]) -> list[str]:
-    """Remove volumes and their layers; what could not be removed."""
+async def remove_volumes(api: EngineApi, state: str, volumes: Sequence[Volume]) -> list[str]:
+    """Remove volumes, and the folders of those that are layers; what could not be removed."""
     left: list[str] = []
-    for cache in caches:
+    for volume in volumes:
         try:
-            await api.remove_volume(cache.volume)
+            await api.remove_volume(volume.name)
         except EngineError as refused:
-            left.append(f"volume {cache.volume}: {refused.message}")
+            left.append(f"volume {volume.name}: {refused.message}")
             continue
-        await asyncio.to_thread(shutil.rmtree, layers_folder(state) / cache.volume, ignore_errors=True)
+        layer = layers_folder(state) / volume.name
+        if layer.exists():
+            await asyncio.to_thread(shutil.rmtree, layer, ignore_errors=True)
     return left
 
 

@@ -237,7 +237,7 @@ class Volumes(Wire, frozen=True, kw_only=True):
 
 
 class RegistryAuth(msgspec.Struct, frozen=True, rename={"server": "serveraddress"}):
-    """Who pulls. Travels in a header of the one call that needs it, and has no repr."""
+    """Who pulls, for the header of the call that pulls."""
 
     username: str
     password: str
@@ -249,3 +249,10 @@ class RegistryAuth(msgspec.Struct, frozen=True, rename={"server": "serveraddress
     def header(self) -> str:
         """The value of `X-Registry-Auth`."""
         return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode()
+
+
+def auth_for(image: str, username: str, password: str) -> RegistryAuth:
+    """Credentials for the registry that an image's name begins with."""
+    first = image.partition("/")[0]
+    named = "/" in image and ("." in first or ":" in first or first == "localhost")
+    return RegistryAuth(username, password, first if named else "https://index.docker.io/v1/")

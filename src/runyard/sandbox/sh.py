@@ -18,7 +18,6 @@ import shutil
 import stat
 import tempfile
 import time
-import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
@@ -123,7 +122,6 @@ class ShSupervisor:
         self._lanes: list[Lane] = []
         self._latest: ShRunning | None = None
         self._running: set[ShRunning] = set()
-        self._known: weakref.WeakSet[ShRunning] = weakref.WeakSet()
         self._number = 0
         self._opening = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
@@ -254,7 +252,6 @@ class ShSupervisor:
             _widen(out)
         step = ShRunning(self, number, lane, sh_frame.Answer(files_out, self._ending), (back, out))
         lane.step = step
-        self._known.add(step)
         self._loop.add_reader(back, step.hear)
         return step
 
@@ -311,11 +308,6 @@ class ShSupervisor:
                 return (await order.wait()).code == 1
         except TimeoutError as late:
             raise MachineError("the sandbox did not take a signal in time", code="sandbox.supervisor") from late
-
-    def release(self) -> None:
-        """Let go of all output that nobody reads, when the container is gone."""
-        for step in list(self._known):
-            step.release()
 
     def close(self) -> None:
         """Let go of every lane: the shells end, and the container with them. Safe to repeat."""
@@ -484,12 +476,7 @@ class ShRunning:
 
     async def left(self) -> bool:
         """Whether a process of this command is still there."""
-        return await self._supervisor.signal(self, None, everyone=True)
-
-    def release(self) -> None:
-        """Let go of output that nobody reads; for the end of the session. A reader finds the end by itself."""
-        if self._out >= 0 and self._read is None and not self._reading.locked():
-            self._close_output()
+        return not self._exit.done() or await self._supervisor.signal(self, None, everyone=True)
 
     def __del__(self) -> None:
         if self._out >= 0 and self._read is None:
