@@ -171,6 +171,9 @@ def test_errors_are_gathered_with_their_places() -> None:
         "ci.yml (Line: 3, Col: 6): Unrecognized named-value: 'nope'. Located at position 1 within expression: nope"
     )
     assert isinstance(caught.value, ExpressionError)
+    assert str(errors[0].placed(None, 3, 6)).startswith("(Line: 3, Col: 6): Unrecognized")
+    assert str(errors[0].placed("ci.yml", None, None)).startswith("ci.yml: Unrecognized")
+    assert str(errors[0].placed(None, None, None)).startswith("Unrecognized")
     assert (caught.value.kind, caught.value.position, caught.value.exit_code) == ("parsing", 1, 2)
 
 

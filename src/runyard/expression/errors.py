@@ -45,7 +45,8 @@ class ExpressionError(InputError):
     def __str__(self) -> str:
         if self.line is None:
             return self.message if self.path is None else f"{self.path}: {self.message}"
-        return f"{self.path or '(unknown)'} (Line: {self.line}, Col: {self.column}): {self.message}"
+        place = f"(Line: {self.line}, Col: {self.column}): {self.message}"
+        return place if self.path is None else f"{self.path} {place}"
 
 
 class TemplateError(ExpressionError):
