@@ -171,6 +171,15 @@ def test_a_line_that_is_no_request_ends_the_batch_and_is_named(
     assert capsys.readouterr().out == '{"value": 1, "kind": "Number"}\n'
 
 
+def test_closed_standard_input_reads_as_empty(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert run(capsys, "--batch") == ""
+    with pytest.raises(InputError, match="no JSON"):
+        run(capsys, "1", "--context", "-")
+
+
 @pytest.mark.parametrize("arguments", [[], ["1", "--batch"], ["--batch", "--context", "-"]])
 def test_usage(arguments: list[str]) -> None:
     import click

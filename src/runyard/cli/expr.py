@@ -5,10 +5,11 @@ What an `if:` means is answered too, with the implicit `success()` and the statu
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
 
 import click
 
@@ -111,12 +112,17 @@ def _read_contexts(name: str) -> Object:
     from runyard.job.errors import InputError
 
     if name == "-":
-        return _contexts_of(_decoded(sys.stdin.buffer.read(), "(standard input)"), "(standard input)")
+        return _contexts_of(_decoded(_standard_input().read(), "(standard input)"), "(standard input)")
     try:
         data = Path(name).read_bytes()
     except OSError as error:
         raise InputError(f"can't be read: {error.strerror or error}", path=name) from error
     return _contexts_of(_decoded(data, name), name)
+
+
+def _standard_input() -> BinaryIO:
+    """Standard input as bytes; one that is closed reads as empty."""
+    return io.BytesIO() if sys.stdin is None else sys.stdin.buffer
 
 
 def _contexts_of(value: Any, path: str, line: int | None = None) -> Object:
@@ -151,7 +157,7 @@ def _no_constant(name: str) -> Any:
 
 def _answer_lines(options: Options) -> None:
     path = "(standard input)"
-    for number, line in enumerate(sys.stdin.buffer, 1):
+    for number, line in enumerate(_standard_input(), 1):
         if not line.strip():
             continue
         answer = _answer(_decoded(line, path, number), options, path, number)
