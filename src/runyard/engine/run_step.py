@@ -173,7 +173,7 @@ def _obey_files(frame: Frame, files: CommandFiles, end: Exit) -> None:
     ]
     if all(back.problem is not None or not back.data for back in returned.values()) and not _oversized(returned):
         return
-    effects = read_command_files(returned, strict=job.strict)
+    effects = read_command_files(returned, strict=job.strict, mask=job.masker.mask_text)
     for name, value in effects.env:
         job.set_env(name, value)
     if effects.path:
@@ -200,8 +200,8 @@ def _summarise(frame: Frame, effects: FileEffects) -> None:
     summary = effects.summary
     if summary is None:
         return
-    text = frame.job.masker.mask_text(summary.text)
-    frame.log.emit(Summary(frame.log.step, text, frame.job.now_ns(), summary.truncated_from))
+    now = frame.job.now_ns()
+    frame.log.emit(Summary(frame.log.step, summary.text, now, summary.truncated_from, summary.whole))
 
 
 def _result(frame: Frame, end: Exit, argv: tuple[str, ...], cwd: str, *, say_exit: bool) -> Result:

@@ -105,7 +105,13 @@ def _decide_node(work: Work, key: str, node: NodeState) -> None:
         opened = open_node(work, key, node)
     except UnevaluableError as error:
         at = error.at or (job.strategy.at if job.strategy else None) or job.at
-        end_node(work, key, Ending("failure", Why("matrix"), f"strategy: {error.message}", "evaluation_error", at))
+        end_node(
+            work,
+            key,
+            Ending(
+                "failure", Why("matrix"), f"the strategy of job '{job.id}': {error.message}", "evaluation_error", at
+            ),
+        )
         return
     except MatrixError as error:
         at = job.strategy.at if job.strategy else job.at

@@ -14,7 +14,7 @@ from runyard.job import Environment, JobSpec, Json, Limits, NeedResult, Position
 from runyard.run.calls import call_inputs, call_secrets
 from runyard.run.concurrency import GROUP_LENGTH_LIMIT
 from runyard.run.evaluate import UnevaluableError, boolean, number, text, written
-from runyard.run.matrix import Combination, IdBuilder, display_name, expand, leaf_texts
+from runyard.run.matrix import Combination, IdBuilder, MatrixError, display_name, expand, leaf_texts
 from runyard.run.state import GroupRequest, LegState
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 DEFAULT_TIMEOUT_MINUTES: Final = 360
 _JOB_IDS = uuid.UUID("5a0f3f5b-6f0e-4c59-9d63-6c1d6f0c4e21")
 _GROUP_PREFIXES = frozenset({"org", "organization", "ent", "enterprise"})
+_SHOWN_MATRIX = 200
 
 
 class Broken(msgspec.Struct, frozen=True):
@@ -79,7 +80,10 @@ def open_node(work: Work, key: str, node: NodeState) -> Opened:
             given_parallel = number(work.evaluator.value(plan.max_parallel, contexts), plan.max_parallel)
         if plan.matrix is not None:
             matrix = work.evaluator.value(plan.matrix, contexts)
-            combinations = expand(matrix, work.evaluator.equal) or (None,)
+            try:
+                combinations = expand(matrix, work.evaluator.equal) or (None,)
+            except MatrixError as error:
+                raise MatrixError(f"the matrix of job '{job.id}': {error}, and it is {_shown(matrix)}") from error
     total = len(combinations)
     parallel = int(given_parallel) if given_parallel is not None and given_parallel >= 1 else total
     legs: list[tuple[str, LegState] | Broken] = []
@@ -89,6 +93,12 @@ def open_node(work: Work, key: str, node: NodeState) -> Opened:
         if leg is not None:
             legs.append(leg)
     return Opened(tuple(legs), fail_fast, parallel, total - len(legs))
+
+
+def _shown(matrix: Json) -> str:
+    """A wrong matrix for a message: its JSON, the beginning of a long one."""
+    shown = msgspec.json.encode(matrix).decode()
+    return shown if len(shown) <= _SHOWN_MATRIX else f"{shown[:_SHOWN_MATRIX]}…"
 
 
 def _selected(wanted: Sequence[tuple[str, str]], values: dict[str, Json], work: Work) -> bool:
