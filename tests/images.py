@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from runyard.job import MachineError
-from runyard.sandbox.docker_api import EngineApi, answers_at, default_socket
+from runyard.sandbox.docker_api import EngineApi
+from runyard.sandbox.docker_now import answers_at, default_socket
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from runyard.sandbox.link import listen_inside, warm
-    from runyard.sandbox.records import Reaped, reap
-    from runyard.sandbox.registry import BACKENDS, open_sandbox
+    from runyard.sandbox.records import Reaped
+    from runyard.sandbox.registry import BACKENDS, open_sandbox, reap
 
 _WHERE = {
     "BACKENDS": "registry",
     "Reaped": "records",
     "listen_inside": "link",
     "open_sandbox": "registry",
-    "reap": "records",
+    "reap": "registry",
     "warm": "link",
 }
 

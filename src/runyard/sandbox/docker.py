@@ -22,10 +22,11 @@ from runyard.job import MachineError, Refused
 from runyard.sandbox import docker_config, docker_exec, docker_images, docker_network, docker_tar, records, sh, sh_frame
 from runyard.sandbox.container_wishes import ContainerWishes
 from runyard.sandbox.contract import Capabilities, Leftovers, SandboxRefused, StepCommand
-from runyard.sandbox.docker_api import EngineApi, EngineError, NoSuchObjectError, ask_now, default_socket
+from runyard.sandbox.docker_api import EngineApi, EngineError, NoSuchObjectError, ask_now
 from runyard.sandbox.docker_config import Volume
 from runyard.sandbox.docker_containers import DockerContainers
 from runyard.sandbox.docker_counters import Counters
+from runyard.sandbox.docker_now import default_socket
 from runyard.sandbox.docker_reap import guard_of, owner_mark
 from runyard.sandbox.docker_wire import EngineInfo, EngineVersion
 from runyard.sandbox.network.session import JobNetwork, open_network

@@ -9,11 +9,8 @@ theirs from the caller.
 from __future__ import annotations
 
 import asyncio
-import os
-import stat
 from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
 import aiohttp
@@ -108,19 +105,6 @@ class Stream:
     def close(self) -> None:
         """Leave; the process may go on."""
         self._writer.close()
-
-
-def default_socket(kind: Literal["docker", "podman"] = "docker") -> str:
-    """Where the engine of this user is expected: what the environment names, else the usual place."""
-    if kind == "podman":
-        named = os.environ.get("RUNYARD_PODMAN_SOCKET")
-        if named:
-            return named
-        if os.geteuid() == 0:
-            return "/run/podman/podman.sock"
-        return f"{os.environ.get('XDG_RUNTIME_DIR', f'/run/user/{os.geteuid()}')}/podman/podman.sock"
-    host = os.environ.get("DOCKER_HOST", "")
-    return host.removeprefix("unix://") if host.startswith("unix://") else "/var/run/docker.sock"
 
 
 class EngineApi:
@@ -430,14 +414,6 @@ def ask_now(socket_path: str, path: str, wanted: type[_T], timeout_s: float = 5.
     if status != 200:
         raise _refusal(f"GET {path}", status, body)
     return _decode(body, wanted)
-
-
-def answers_at(socket_path: str) -> bool:
-    """Whether the path is a socket this user may write to; whether somebody listens is only known by asking."""
-    try:
-        return stat.S_ISSOCK(Path(socket_path).stat().st_mode) and os.access(socket_path, os.W_OK)
-    except OSError:
-        return False
 
 
 def _gone(socket_path: str, why: Exception) -> EngineGoneError:

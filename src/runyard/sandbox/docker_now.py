@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import socket
+import stat
 import time
 from urllib.parse import quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Literal
 
 API = "v1.41"
 
@@ -66,3 +68,25 @@ def remove(socket_path: str, found: dict[str, list[tuple[str, dict[str, str]]]],
                     break
                 time.sleep(0.05)  # already going, or still held by one that goes
     return left
+
+
+def default_socket(kind: Literal["docker", "podman"] = "docker") -> str:
+    """Where the engine of this user is expected: what the environment names, else the usual place."""
+    if kind == "podman":
+        named = os.environ.get("RUNYARD_PODMAN_SOCKET")
+        if named:
+            return named
+        if os.geteuid() == 0:
+            return "/run/podman/podman.sock"
+        return f"{os.environ.get('XDG_RUNTIME_DIR', f'/run/user/{os.geteuid()}')}/podman/podman.sock"
+    host = os.environ.get("DOCKER_HOST", "")
+    return host.removeprefix("unix://") if host.startswith("unix://") else "/var/run/docker.sock"
+
+
+def answers_at(socket_path: str) -> bool:
+    """Whether the path is a socket this user may write to; whether somebody listens is only known by asking."""
+    try:
+        mode = os.stat(socket_path).st_mode  # noqa: PTH116 - the guard loads this file, and nothing it can do without
+        return stat.S_ISSOCK(mode) and os.access(socket_path, os.W_OK)
+    except OSError:
+        return False

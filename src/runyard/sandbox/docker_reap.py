@@ -7,6 +7,7 @@ something exists and is nobody's. An owner is a pid with its start, so a pid tha
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,11 @@ from typing import Final
 
 from runyard.sandbox import docker_now, records, sh
 from runyard.sandbox.docker_config import LABEL_OWNER
+from runyard.sandbox.network import ruleset
+from runyard.sandbox.network.levels import find_program
+
+BRIDGE: Final = re.compile(r"ry[0-9a-f]{10}")
+"""A bridge's name, as `docker_network.bridge_name` makes it; other bridges are not ours to judge."""
 
 _GUARD: Final = (
     "import sys\n"
@@ -55,6 +61,7 @@ def reap_engine(socket_path: str, state: str | None = None) -> records.Reaped:
         removed += [f"{kind.removesuffix('s')} {name[:12]}" for kind, rows in orphans.items() for name, _ in rows]
     except docker_now.Unanswered:
         pass
+    removed += _reap_rules()
     folders = (sh.runtime_folder(), Path(state or records.state_folder()) / "layers")
     for folder in folders:
         for entry in folder.iterdir() if folder.is_dir() else ():
@@ -63,6 +70,26 @@ def reap_engine(socket_path: str, state: str | None = None) -> records.Reaped:
                 shutil.rmtree(entry, ignore_errors=True)
                 (left if entry.exists() else removed).append(str(entry))
     return records.Reaped(tuple(removed), tuple(left))
+
+
+def _reap_rules() -> list[str]:
+    """The rules of bridges that are no more; a bridge is always made before its rules are loaded."""
+    nft = find_program("nft") if os.geteuid() == 0 else None
+    if nft is None:
+        return []
+    removed = []
+    listed = subprocess.run([nft, "-j", "list", "tables"], capture_output=True, text=True, timeout=10, check=False)
+    try:
+        tables = ruleset.parse_tables(listed.stdout)
+    except ValueError:
+        return []
+    for table in tables:
+        bridge = table.removeprefix("runyard_")
+        if BRIDGE.fullmatch(bridge) and not Path(f"/sys/class/net/{bridge}").exists():
+            text = ruleset.render_removal(table)
+            subprocess.run([nft, "-f", "-"], input=text, capture_output=True, text=True, timeout=10, check=False)
+            removed.append(f"rules {table}")
+    return removed
 
 
 class Guard:

@@ -8,6 +8,7 @@ from runyard.job import InputError
 
 if TYPE_CHECKING:
     from runyard.sandbox.contract import Sandbox
+    from runyard.sandbox.records import Reaped
 
 BACKENDS: Final = ("bubblewrap", "docker", "podman")
 
@@ -27,3 +28,19 @@ def open_sandbox(name: str, *, state: str | None = None) -> Sandbox:
 
         return open_engine(name, state)
     raise InputError(f"there is no sandbox named {name}", key="sandbox", code="sandbox.unknown")
+
+
+def reap(state: str | None = None) -> Reaped:
+    """Remove what dead owners left on this machine, on its engines too. Safe at any time; bounded."""
+    from runyard.sandbox import docker_now, records
+
+    reaped = records.reap(state)
+    sockets = [docker_now.default_socket("docker"), docker_now.default_socket("podman")]
+    present = [path for path in sockets if docker_now.answers_at(path)]
+    if present:
+        from runyard.sandbox.docker_reap import reap_engine
+
+        for path in present:
+            more = reap_engine(path, state)
+            reaped = records.Reaped(reaped.removed + more.removed, reaped.left + more.left)
+    return reaped
