@@ -131,22 +131,54 @@ async def resolve_remote(job: Job, step: ActionStep) -> ActionFiles | Refused:
 
 def native_name(job: Job, step: ActionStep) -> str | None:
     """The built-in adapter for this reference, None where the original is to run."""
-    return built_in(step) if job.settings.native else None
+    name = built_in(step) if job.settings.native else None
+    return name if name == "checkout" or job.services.port is not None else None
 
 
-async def run_pre_steps(frame: Frame) -> None:
-    """The pre phases of remote actions in step order, in the set-up record; local ones never have one (9.4)."""
+def steps_with_pre(job: Job) -> Iterator[ActionStep]:
+    """The workflow's steps that have a pre phase, in their order; local actions never have one (9.4)."""
+    for step in remote_steps(job.spec.steps):
+        found = _resolved(job, step)
+        if found is not None and _has_pre(job, found.manifest):
+            yield step
+
+
+def _resolved(job: Job, step: ActionStep) -> ActionFiles | None:
+    if native_name(job, step) is not None:
+        return None
+    found = job.resolved.get(f"{(step.repository or '').lower()}/{step.path}@{step.ref}")
+    return found if isinstance(found, ActionFiles) else None
+
+
+def _has_pre(job: Job, manifest: Manifest, depth: int = 0) -> bool:
+    runs = manifest.runs
+    if isinstance(runs, JavaScriptRuns):
+        return bool(runs.pre)
+    if isinstance(runs, DockerRuns):
+        return bool(runs.pre_entrypoint)
+    nested = (_resolved(job, step) for step in remote_steps(runs.steps))
+    return depth < MOST_NESTED and any(each is not None and _has_pre(job, each.manifest, depth + 1) for each in nested)
+
+
+async def run_pre_step(frame: Frame, step: ActionStep) -> Result:
+    """The pre phase of one of these steps, in the record of `frame`."""
     from runyard.engine.phases import run_pre
 
     job = frame.job
-    for step in remote_steps(job.spec.steps):
-        found = job.resolved.get(f"{(step.repository or '').lower()}/{step.path}@{step.ref}")
-        if isinstance(found, ActionFiles):
-            result = await run_pre(frame, step, await place_remote(job, step, found))
-            if result is Result.FAILURE:
-                job.status = "failure"
-                job.first_failure = job.first_failure or frame
-                frame.result = Result.FAILURE
+    found = _resolved(job, step)
+    assert found is not None  # it is one of `steps_with_pre`
+    result = await run_pre(frame, step, await place_remote(job, step, found))
+    if result is Result.FAILURE:
+        job.status = "failure"
+        job.first_failure = job.first_failure or frame
+        frame.result = Result.FAILURE
+    return result
+
+
+async def run_pre_steps(frame: Frame) -> None:
+    """All of them, in the set-up record: of a job whose sandbox is there by then."""
+    for step in steps_with_pre(frame.job):
+        await run_pre_step(frame, step)
 
 
 async def place_remote(job: Job, step: ActionStep, files: ActionFiles) -> ActionInstance:
@@ -168,12 +200,13 @@ async def run_action(frame: Frame, step: ActionStep | ContainerActionStep) -> Re
     """The handler of a step that uses an action."""
     job = frame.job
     if isinstance(step, ContainerActionStep):
-        refusal = judge_now(frame, step)
-        return fail(frame, _no_containers(job, step.uses) if refusal is None else str(refusal))
-    if step.repository is not None and native_name(job, step) == "checkout":
-        from runyard.engine.checkout_step import run_checkout
+        from runyard.engine.docker_action import run_container_step
 
-        return await run_checkout(frame, step)
+        refusal = judge_now(frame, step)
+        return await run_container_step(frame, step) if refusal is None else fail(frame, str(refusal))
+    native = native_name(job, step) if step.repository is not None else None
+    if native is not None:
+        return await _run_native(frame, step, native)
     if frame.scope.depth >= MOST_NESTED:
         return fail(frame, f"{step.uses}: actions are nested deeper than {MOST_NESTED} levels")
     instance = frame.scope.actions.get(step.id)
@@ -189,6 +222,23 @@ async def run_action(frame: Frame, step: ActionStep | ContainerActionStep) -> Re
     from runyard.engine.phases import run_main
 
     return await run_main(frame, step, instance)
+
+
+async def _run_native(frame: Frame, step: ActionStep, name: str) -> Result:
+    """The built-in adapter of that name; those of caches and artifacts need the services of the job."""
+    if name == "checkout":
+        from runyard.engine.checkout_step import run_checkout
+
+        return await run_checkout(frame, step)
+    stores = frame.job.services.port
+    assert stores is not None
+    if name.startswith("cache"):
+        from runyard.engine.native_cache import run_cache
+
+        return await run_cache(frame, step, name, stores)
+    from runyard.engine.native_artifacts import run_artifacts
+
+    return await run_artifacts(frame, step, name, stores)
 
 
 async def _find(frame: Frame, step: ActionStep) -> ActionInstance | str:
@@ -227,12 +277,6 @@ async def _find_local(job: Job, step: ActionStep) -> ActionInstance | str:
         f"Can't find 'action.yml', 'action.yaml' or 'Dockerfile' under '{folder}'. "
         "Did you forget to run actions/checkout before running your local action?"
     )
-
-
-def _no_containers(job: Job, what: str) -> str:
-    from runyard.engine.setup import cannot
-
-    return f"{what} is a docker action, which {cannot(job, 'run')}"
 
 
 # Inputs ---------------------------------------------------------------------------------------------------------------

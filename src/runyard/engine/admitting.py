@@ -63,7 +63,7 @@ def _marked(job: Job, use: Use) -> Use:
 
 def refuse_uses(job: Job, uses: Iterable[Use]) -> None:
     """Judge what became known while actions are prepared. Raises MachineError with every refusal."""
-    refused = [found for use in uses if (found := judge_use(use, job.claim.policy, job.session.capabilities))]
+    refused = [found for use in uses if (found := judge_use(use, job.claim.policy, job.capabilities))]
     if refused:
         raise _refused(refused)
 

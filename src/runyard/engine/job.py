@@ -7,25 +7,27 @@ it changes the job's status and stops what runs, and the phases go on with what 
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 import runyard
-from runyard.engine.actions import NoActionStore, run_pre_steps
-from runyard.engine.admitting import admit_job
+from runyard.engine.actions import NoActionStore, native_name, run_pre_step, run_pre_steps, steps_with_pre
 from runyard.engine.complete import complete_job
 from runyard.engine.layout import layout_for
 from runyard.engine.matchers import Matchers, parse_timespan
 from runyard.engine.processes import Waits
 from runyard.engine.results import Result
 from runyard.engine.services import Services
-from runyard.engine.setup import make_contexts, set_up_job
+from runyard.engine.setup import enter_session, make_contexts, set_up_job
 from runyard.engine.state import Control, Frame, Job, JobHooks
-from runyard.engine.steps import finish_record, retest, run_workflow_step
+from runyard.engine.steps import default_name, finish_record, retest, run_workflow_step
 from runyard.job import (
+    ActionStep,
     Cancel,
+    ContainerActionStep,
     Drain,
     JobFinished,
     JobStarted,
@@ -40,7 +42,7 @@ from runyard.report.masks import masker_for
 from runyard.sandbox.contract import Identity, SandboxRefused, Shape
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
 
     from runyard.engine.actions import ActionStore
     from runyard.engine.logbook import Emitter, StepLog
@@ -95,6 +97,7 @@ class JobRun:
         )
         self.job.actions = actions or NoActionStore()
         self.job.services = Services(services)
+        self.job.capabilities = sandbox.capabilities
         make_contexts(self.job)
         self.session: Session | None = None
         self.keeps = False
@@ -131,10 +134,12 @@ class JobRun:
         log.emit(StepStarted(0, frame.name, job.now_ns()))
         started = time.monotonic()
         ready = await self._set_up(frame)
-        if ready:
+        if ready and not job.containers:
             await run_pre_steps(frame)
         result = frame.result or Result.SUCCESS
         finish_record(frame, result, result, started)
+        if ready and job.containers:
+            ready = await self._initialize_containers()
         if not ready:
             await self._close(log)
             return self._finished(frame, {}, (), None)
@@ -149,34 +154,83 @@ class JobRun:
 
     async def _set_up(self, frame: Frame) -> bool:
         """Phase 3. False: nothing else is to run, the job is over."""
-        job = self.job
         try:
-            await set_up_job(frame, self._open_session(), runyard.__version__)
+            await set_up_job(frame, self._open_session, runyard.__version__)
         except _Aborted:
             frame.result = Result.CANCELLED
             return False
         except RunyardError as error:
-            refused = isinstance(error, SandboxRefused) or error.code.startswith(("refused", "admission"))
-            code = "refused" if refused else "unavailable" if error.exit_code == 3 else "invalid_job"
-            frame.log.issue("error", str(error))
-            frame.explain(code, str(error))
-            frame.result = Result.CANCELLED if job.status == "cancelled" else Result.FAILURE
-            job.status = "failure"
-            job.first_failure = frame
+            self._has_no_sandbox(frame, error)
             return False
         return True
 
+    def _has_no_sandbox(self, frame: Frame, error: RunyardError) -> None:
+        job = self.job
+        refused = isinstance(error, SandboxRefused) or error.code.startswith(("refused", "admission"))
+        code = "refused" if refused else "unavailable" if error.exit_code == 3 else "invalid_job"
+        frame.log.issue("error", str(error))
+        frame.explain(code, str(error))
+        frame.result = Result.CANCELLED if job.status == "cancelled" else Result.FAILURE
+        job.status = "failure"
+        job.first_failure = frame
+
+    async def _initialize_containers(self) -> bool:
+        """The generated steps of 3.2. False: there is no sandbox to run anything in."""
+        from runyard.engine.initialize import start_containers
+
+        async def open_session() -> None:
+            enter_session(self.job, await self._open_session())
+
+        is_there = True
+
+        async def start(frame: Frame) -> Result:
+            nonlocal is_there
+            try:
+                return await start_containers(frame, open_session)
+            except _Aborted:
+                is_there = False
+                return Result.CANCELLED
+            except RunyardError as error:
+                is_there = False
+                self._has_no_sandbox(frame, error)
+                return frame.result or Result.FAILURE
+
+        await self._generated_step("Initialize containers", start)
+        if is_there:
+            for step in steps_with_pre(self.job):
+                await self._generated_step(f"Pre {default_name(step)}", functools.partial(run_pre_step, step=step))
+        return is_there
+
+    async def _generated_step(self, name: str, run: Callable[[Frame], Awaitable[Result]]) -> None:
+        """A record of its own before the first step."""
+        job = self.job
+        log = job.new_log(job.take_number())
+        frame = _job_frame(job, log, name)
+        log.emit(StepStarted(log.step, job.masker.mask_text(name), job.now_ns()))
+        started = time.monotonic()
+        job.frames.append(frame)
+        try:
+            result = await run(frame)
+        finally:
+            job.frames.remove(frame)
+        if result is Result.FAILURE:
+            job.status = "failure"
+            job.first_failure = job.first_failure or frame
+        finish_record(frame, result, result, started)
+
     async def _open_session(self) -> Session:
         job, settings = self.job, self.job.settings
-        await admit_job(job)
+        own = job.containers.job
         shape = Shape(
-            image=settings.image,
+            image=settings.image if own is None else own.image,
             limits=job.spec.limits,
             network=settings.network,
             mounts=settings.mounts,
             home=job.layout.home,
-            directories=job.layout.folders,
+            directories=job.layout.folders if not self._has_docker_actions() else job.layout.all_folders,
             tmpfs=(job.layout.command_files, job.layout.event_folder),
+            container=None if own is None else own.wishes,
+            login=None if own is None else own.login,
         )
         self.session = await self._unless_aborted(self._sandbox.prepare(shape))
         identity = Identity(
@@ -184,6 +238,14 @@ class JobRun:
         )
         await self._unless_aborted(self.session.adopt(identity))
         return self.session
+
+    def _has_docker_actions(self) -> bool:
+        """Whether a step may turn out to be a docker action, which shares a home of its own kind."""
+        job = self.job
+        return job.capabilities.containers and any(
+            isinstance(step, ContainerActionStep) or (isinstance(step, ActionStep) and native_name(job, step) is None)
+            for step in job.spec.steps
+        )
 
     async def _unless_aborted(self, work: Awaitable[_Value]) -> _Value:
         doing = asyncio.ensure_future(work)

@@ -14,12 +14,17 @@ WORK = f"{HOME}/work"
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
-    """The folders of one job, absolute, as its processes see them."""
+    """The folders of one job, absolute, as its processes see them.
+
+    `events` and `tools` are given where they don't lie below `work`.
+    """
 
     workspace: str
     pipeline: str
     work: str = WORK
     home: str = HOME
+    events: str = ""
+    tools: str = ""
 
     @property
     def temp(self) -> str:
@@ -34,7 +39,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def event_folder(self) -> str:
         """Where the event payload lives."""
-        return f"{self.work}/_temp/_github_workflow"
+        return self.events or f"{self.work}/_temp/_github_workflow"
 
     @property
     def event_path(self) -> str:
@@ -49,12 +54,22 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def tool_cache(self) -> str:
         """`RUNNER_TOOL_CACHE`."""
-        return f"{self.work}/_tool"
+        return self.tools or f"{self.work}/_tool"
+
+    @property
+    def action_home(self) -> str:
+        """HOME of docker actions, which is the job container's own where there is one."""
+        return self.home if self.home.startswith("/github/") else f"{self.work}/_temp/_github_home"
 
     @property
     def folders(self) -> tuple[str, ...]:
         """What has to exist, empty and writable, when a job begins."""
         return (self.workspace, self.temp, self.actions, self.tool_cache)
+
+    @property
+    def all_folders(self) -> tuple[str, ...]:
+        """The same with what docker actions need."""
+        return self.folders if self.action_home == self.home else (*self.folders, self.action_home)
 
     def in_workspace(self, path: str) -> str:
         """`path` as a step means it: absolute as it is, else below the workspace."""

@@ -22,13 +22,14 @@ from runyard.engine.evaluate import decide, text_of, texts_of, value_of
 from runyard.engine.nodes import node_for
 from runyard.engine.results import Result, merge
 from runyard.engine.run_step import fail, run_command
-from runyard.engine.setup import cannot
 from runyard.engine.state import Control, Frame, PostStep, Scope
 from runyard.engine.steps import default_name, run_nested_step
 from runyard.expression.errors import ExpressionError
 from runyard.job import ActionStep, InputError, Refused
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from runyard.engine.state import ActionInstance
 
 
@@ -40,13 +41,31 @@ async def run_main(frame: Frame, step: ActionStep, instance: ActionInstance) -> 
     runs = instance.manifest.runs
     if isinstance(runs, CompositeRuns):
         return await _run_composite(frame, step, instance, runs)
-    if isinstance(runs, DockerRuns):
-        return fail(frame, f"{step.uses} is a docker action, which {cannot(frame.job, 'run')}")
-    if runs.pre and instance.local:
+    pre, post = phases_of(runs)
+    if pre and instance.local:
         frame.log.issue("warning", f"The pre phase of the local action {step.uses} is not run")
-    if runs.post:
+    if post:
         _register_post(frame, step, instance, runs.post_if)
-    return await _run_javascript(frame, step, instance, runs.main, runs.using)
+    return await _run_process(frame, step, instance, runs)
+
+
+def phases_of(runs: JavaScriptRuns | DockerRuns) -> tuple[str, str]:
+    """What an action says for its pre and post phase, "" where it has none."""
+    if isinstance(runs, DockerRuns):
+        return runs.pre_entrypoint, runs.post_entrypoint
+    return runs.pre, runs.post
+
+
+async def _run_process(
+    frame: Frame, step: ActionStep, instance: ActionInstance, runs: JavaScriptRuns | DockerRuns
+) -> Result:
+    """The process of the phase that the frame is in."""
+    if isinstance(runs, DockerRuns):
+        from runyard.engine.docker_action import run_docker
+
+        return await run_docker(frame, step, instance, runs)
+    script = {"pre": runs.pre, "main": runs.main, "post": runs.post}[frame.phase]
+    return await _run_javascript(frame, step, instance, script, runs.using)
 
 
 async def _run_javascript(frame: Frame, step: ActionStep, instance: ActionInstance, script: str, using: str) -> Result:
@@ -167,16 +186,17 @@ async def run_pre(outer: Frame, step: ActionStep, instance: ActionInstance, scop
     try:
         if isinstance(runs, CompositeRuns):
             return await _pre_of_composite(frame, step, instance, runs)
-        if not isinstance(runs, JavaScriptRuns) or not runs.pre:
+        pre, post = phases_of(runs)
+        if not pre:
             return Result.SUCCESS
         frame.condition = runs.pre_if
         frame.add_own_env(await texts_of(frame, step.env))
         if not (await decide(frame, runs.pre_if)).runs:
             return Result.SKIPPED
-        if runs.post:
+        if post:
             _register_post(frame, step, instance, runs.post_if)
         frame.log.say(frame.name)
-        result = await _run_javascript(frame, step, instance, runs.pre, runs.using)
+        result = await _run_process(frame, step, instance, runs)
     except InputError as error:
         outer.log.issue("error", f"{frame.name}: {error}")
         return Result.FAILURE
@@ -211,10 +231,19 @@ def _register_post(frame: Frame, step: ActionStep, instance: ActionInstance, con
     runs = instance.manifest.runs
 
     async def run(post: Frame) -> Result:
-        assert isinstance(runs, JavaScriptRuns)
-        return await _post_javascript(post, step, instance, runs, condition)
+        assert not isinstance(runs, CompositeRuns)  # those have the posts of their nested steps
+        return await _post_process(post, step, instance, runs, condition)
 
     made = PostStep(_post_name(frame), step, frame.scope, instance.state, run)
+    frame.scope.posts.append(made) if frame.scope.composite else frame.job.posts.append(made)
+    _pull_up(frame)
+
+
+def register_native_post(
+    frame: Frame, step: ActionStep, state: dict[str, str], run: Callable[[Frame], Awaitable[Result]]
+) -> None:
+    """The post phase of a built-in action, on the stack where that of the original would be."""
+    made = PostStep(_post_name(frame), step, frame.scope, state, run)
     frame.scope.posts.append(made) if frame.scope.composite else frame.job.posts.append(made)
     _pull_up(frame)
 
@@ -245,10 +274,10 @@ def _post_name(frame: Frame) -> str:
     return f"Post {frame.name.removeprefix('Pre ')}"
 
 
-async def _post_javascript(
-    post: Frame, step: ActionStep, instance: ActionInstance, runs: JavaScriptRuns, condition: str
+async def _post_process(
+    post: Frame, step: ActionStep, instance: ActionInstance, runs: JavaScriptRuns | DockerRuns, condition: str
 ) -> Result:
-    if runs.pre and instance.local:
+    if phases_of(runs)[0] and instance.local:
         post.log.issue("warning", f"The pre phase of the local action {step.uses} is not run")
     if not instance.local:
         post.github["action_repository"] = step.repository
@@ -260,7 +289,7 @@ async def _post_javascript(
         if not decision.runs or post.job.skips_everything:
             post.explain("condition_false", decision.because())
             return Result.SKIPPED
-        result = await _run_javascript(post, step, instance, runs.post, runs.using)
+        result = await _run_process(post, step, instance, runs)
         if post.command_failed:
             result = merge(result, Result.FAILURE)
         if result is Result.FAILURE and step.continue_on_error is not None:

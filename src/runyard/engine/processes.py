@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from runyard.engine.state import Control
-    from runyard.sandbox.contract import Exit, Running, Session, SignalKind, StepCommand
+    from runyard.sandbox.contract import Exit, Running, SignalKind, StepCommand
 
 
 _LOOK_AGAIN_S = 0.1
@@ -32,8 +32,15 @@ class Waits(msgspec.Struct, frozen=True):
     output: float = 5.0
 
 
+class Starts(Protocol):
+    """Where a command is started: a session, or a container beside it."""
+
+    async def start(self, command: StepCommand) -> Running:
+        """See Session."""
+
+
 async def run_process(
-    session: Session,
+    session: Starts,
     command: StepCommand,
     pump: Callable[[Running], Awaitable[None]],
     control: Control,

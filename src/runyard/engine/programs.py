@@ -13,7 +13,15 @@ if TYPE_CHECKING:
     from runyard.job import Refused
     from runyard.sandbox.contract import FileBack, FileIn, FileOut, Session
 
-_LOOK = 'for name; do printf "%s\\n" "$(command -v -- "$name")"; done'
+# Where a shell runs its own applets (busybox) it tells a bare name; then PATH is gone through.
+_LOOK = r"""for name; do
+  at=$(command -v -- "$name")
+  case $at in /*) ;; *)
+    at=; IFS=:
+    for folder in $PATH; do [ -f "$folder/$name" ] && [ -x "$folder/$name" ] && { at=$folder/$name; break; }; done;;
+  esac
+  printf "%s\n" "$at"
+done"""
 _COMMON = ("bash", "sh", "python", "pwsh", "node")
 ASK_TIMEOUT_S = 20.0
 _ANSWER_LIMIT = 1 << 20

@@ -140,30 +140,34 @@ async def run_command(
         argv=argv,
         env=env,
         cwd=cwd,
-        files_in=(*_event_file(job), *_emptied(job), *command_files.written, *files),
+        files_in=(*event_file(job), *emptied_files(job), *command_files.written, *files),
         files_out=command_files.read,
     )
     end = await run_process(job.session, command, output.pump, frame.control, waits=job.waits, strict=job.strict)
     await output.finish()
-    _obey_files(frame, command_files, end)
-    return _result(frame, end, argv, cwd, say_exit=say_exit)
+    obey_files(frame, command_files, end)
+    return result_of(frame, end, argv, cwd, say_exit=say_exit)
 
 
-def _event_file(job: Job) -> tuple[FileIn, ...]:
-    """The payload, written anew before each step as on GitHub, but a large one for the first alone."""
-    if job.event_is_there and len(job.event_json) > _EVENT_AGAIN_BYTES:
-        return ()
-    job.event_is_there = True
+def event_file(job: Job, *, always: bool = False) -> tuple[FileIn, ...]:
+    """The payload, written anew before each step as on GitHub, but a large one for the first alone.
+
+    `always`: for a container that has none yet.
+    """
+    if not always:
+        if job.event_is_there and len(job.event_json) > _EVENT_AGAIN_BYTES:
+            return ()
+        job.event_is_there = True
     return (FileIn(job.layout.event_path, job.event_json),)
 
 
-def _emptied(job: Job) -> tuple[FileIn, ...]:
+def emptied_files(job: Job) -> tuple[FileIn, ...]:
     """Command files of earlier steps that held something: they live in memory, and nobody reads them again."""
     stale, job.stale_files = job.stale_files, []
     return tuple(FileIn(path, b"") for path in stale)
 
 
-def _obey_files(frame: Frame, files: CommandFiles, end: Exit) -> None:
+def obey_files(frame: Frame, files: CommandFiles, end: Exit) -> None:
     """What the command files ask for, whatever became of the process (11.1)."""
     job = frame.job
     missing = FileBack(problem="missing")
@@ -204,7 +208,8 @@ def _summarise(frame: Frame, effects: FileEffects) -> None:
     frame.log.emit(Summary(frame.log.step, summary.text, now, summary.truncated_from, summary.whole))
 
 
-def _result(frame: Frame, end: Exit, argv: tuple[str, ...], cwd: str, *, say_exit: bool) -> Result:
+def result_of(frame: Frame, end: Exit, argv: tuple[str, ...], cwd: str, *, say_exit: bool = True) -> Result:
+    """What the end of a step's process means for the step."""
     frame.exit_code = end.code
     frame.usage = end.usage
     control = frame.control

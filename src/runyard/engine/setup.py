@@ -6,17 +6,17 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-from runyard.engine.evaluate import texts_of, value_of
+from runyard.engine.admitting import admit_job
+from runyard.engine.evaluate import texts_of
 from runyard.engine.programs import Programs
 from runyard.engine.refusals import watch_refusals
 from runyard.engine.state import Scope
-from runyard.job import MachineError, MappingToken, NullToken, TextToken
+from runyard.job import MachineError, MappingToken
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
 
     from runyard.engine.state import Frame, Job
-    from runyard.job import Template
     from runyard.sandbox.contract import Session
 
 _ARCHITECTURES = {"amd64": "X64", "386": "X86", "arm64": "ARM64", "arm": "ARM"}
@@ -30,22 +30,20 @@ KEPT_IN_BOTH_MODES = (
 """What `--strict-github` doesn't change, named once in the log of each strict job."""
 
 
-async def set_up_job(frame: Frame, opening: Awaitable[Session], version: str) -> None:
-    """Phase 3: contexts, then the sandbox, then what is evaluated once a job. Raises RunyardError."""
+async def set_up_job(frame: Frame, open_session: Callable[[], Awaitable[Session]], version: str) -> None:
+    """Phase 3: contexts, what is evaluated once a job, and the sandbox. Raises RunyardError.
+
+    A job with containers gets its sandbox later, when they are initialized (`job.containers` is true then).
+    """
     job = frame.job
     _header(frame, version)
-    job.session = await opening
-    watch_refusals(job)
-    job.programs = Programs(job.session)
-    job.base_environment = {
-        **job.session.environment,
-        **job.settings.runner_env,
-        "RUNNER_TRACKING_ID": job.tracking_id,
-    }
-    frame.log.say("Prepare workflow directory")
+    await admit_job(job)
     await _evaluate_environment(frame)
+    await _evaluate_containers(frame)
+    if not job.containers:
+        enter_session(job, await open_session())
+    frame.log.say("Prepare workflow directory")
     await _evaluate_defaults(frame)
-    await _refuse_containers(frame)
     frame.log.say("Prepare all required actions")
     from runyard.engine.actions import prepare_actions
 
@@ -168,31 +166,37 @@ async def _evaluate_defaults(frame: Frame) -> None:
             job.working_directory = values.get("working-directory")
 
 
-async def _refuse_containers(frame: Frame) -> None:
-    """A job container or service, which this engine can't start: named, never left out in silence."""
-    job = frame.job
-    wanted = []
-    for what, template in (("container", job.spec.container), ("services", job.spec.services)):
-        if template is not None and not isinstance(template, NullToken) and await _asks(frame, template):
-            wanted.append(what)
-    if wanted:
+async def _evaluate_containers(frame: Frame) -> None:
+    """The job's container and services, judged; on a backend without containers they are refused by name."""
+    job, spec = frame.job, frame.job.spec
+    if spec.container is None and spec.services is None:
+        return
+    from runyard.engine.containers import containers_of, move_into_container
+
+    job.containers = await containers_of(frame)
+    asked = [("container", job.containers.job is not None), ("services", bool(job.containers.services))]
+    wanted = [what for what, is_asked in asked if is_asked]
+    if wanted and not job.capabilities.containers:
         raise MachineError(
             f"this job has `{'` and `'.join(wanted)}`, which {cannot(job, 'start')}", code="sandbox.containers"
         )
+    if job.containers.job is not None:
+        move_into_container(job, frame)
+
+
+def enter_session(job: Job, session: Session) -> None:
+    """From here on steps may run."""
+    job.session = session
+    watch_refusals(job)
+    job.programs = Programs(session)
+    job.base_environment = {
+        **session.environment,
+        **({"HOME": job.layout.home} if job.in_container else {}),
+        **job.settings.runner_env,
+        "RUNNER_TRACKING_ID": job.tracking_id,
+    }
 
 
 def cannot(job: Job, do: str) -> str:
     """Why a container isn't there: the end of a sentence, with what helps where something does."""
-    sandbox = job.settings.sandbox
-    if sandbox in {"docker", "podman"}:
-        return f"this build can't {do} yet"
-    return f"the sandbox '{sandbox}' can't {do}; use --sandbox docker or --sandbox podman"
-
-
-async def _asks(frame: Frame, template: Template) -> bool:
-    if isinstance(template, TextToken):
-        return bool(template.value)
-    value = await value_of(frame, template)
-    if isinstance(value, dict) and "image" in value:
-        return bool(value["image"])
-    return bool(value)
+    return f"the sandbox '{job.settings.sandbox}' can't {do}; use --sandbox docker or --sandbox podman"

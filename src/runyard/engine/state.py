@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import msgspec
 
 from runyard.engine.command_files import prepend_path
+from runyard.engine.job_containers import JobContainers
 from runyard.engine.logbook import StepLog
 from runyard.expression.values import ExactObject
 from runyard.job import Usage
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from runyard.engine.wire import JobSettings, PauseAction
     from runyard.job import Claim, Conclusion, JobSpec, Json, Refused, Step
     from runyard.report.masks import Masker
-    from runyard.sandbox.contract import Session
+    from runyard.sandbox.contract import Capabilities, Session
 
 Phase: TypeAlias = Literal["pre", "main", "post"]
 Stop: TypeAlias = Literal["cancelled", "timed_out", "forced"]
@@ -235,6 +236,8 @@ class ActionInstance:
         self.state: dict[str, str] = {}
         self.scope: Scope | None = None
         self.post_pending = False
+        self.image: str | None = None
+        """Of a docker action: what its container is made from, once it is known."""
 
 
 class JobHooks:
@@ -301,6 +304,9 @@ class Job:
         self.placed: set[str] = set()
         self.touched = False
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self.capabilities: Capabilities
+        self.containers = JobContainers()
+        self.images: dict[str, str] = {}
         self.in_container = False
         self.tracking_id = ""
         self.posts: list[PostStep] = []
