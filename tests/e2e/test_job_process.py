@@ -118,6 +118,16 @@ def gone(text: str) -> bool:
     return False
 
 
+def there(text: str) -> bool:
+    """Whether such a process is there within the deadline."""
+    end = time.monotonic() + DEADLINE_S
+    while time.monotonic() < end:
+        if processes_with(text):
+            return True
+        time.sleep(0.05)
+    return False
+
+
 def test_a_job_end_to_end() -> None:
     given = claim(
         {
@@ -292,7 +302,7 @@ def test_the_jobs_end_with_their_parent() -> None:
         assert parent.stdout is not None
         line = _line_within(parent)
         assert line.strip().isdigit()
-        assert processes_with("sleep\00047113")
+        assert there("sleep\00047113")
         parent.kill()
     finally:
         parent.kill()

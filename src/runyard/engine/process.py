@@ -51,7 +51,12 @@ _DECODER = down_decoder()
 
 def warm() -> None:
     """Import what a job needs, in the fork server, so that a fork has it."""
-    import runyard.engine.actions  # noqa: F401 - imported for the forks
+    import runyard.engine.actions
+    import runyard.engine.nodes
+    import runyard.engine.phases
+    import runyard.sandbox.bubblewrap
+    import runyard.sandbox.network.session
+    import runyard.sandbox.registry  # noqa: F401 - all imported for the forks
 
 
 def serve_job(channel: socket.socket) -> int:

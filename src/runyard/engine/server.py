@@ -147,19 +147,24 @@ class ForkServer:
             os.kill(pid, signal.SIGKILL)
 
 
-def main(parent: int) -> None:
-    """Serve on descriptor 3 for the process `parent`."""
+def main(parent: int, control: int) -> None:
+    """Serve the process `parent` on the socket `control`."""
     die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    os.set_inheritable(CONTROL_FD, False)
+    os.set_inheritable(control, False)
+    gc.disable()  # what is loaded now stays: looking for garbage in it costs a tenth of the time
+    from runyard import sandbox
+
+    sandbox.warm()  # the process that sandboxes are opened from starts meanwhile
     import runyard.engine.process  # what a job needs, before the first fork
 
     runyard.engine.process.warm()
     gc.collect()
     gc.freeze()
-    ForkServer(socket.socket(fileno=CONTROL_FD)).serve()
+    gc.enable()
+    ForkServer(socket.socket(fileno=control)).serve()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), CONTROL_FD)

@@ -5,6 +5,7 @@ Processes are started with `subprocess` (safe with threads about) and waited for
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import select
@@ -12,7 +13,6 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-import anyio
 import msgspec
 
 from runyard.job import MachineError
@@ -141,8 +141,7 @@ async def ended(process: subprocess.Popen[bytes], seconds: float) -> int | None:
     except ProcessLookupError:
         return process.wait()
     try:
-        with anyio.move_on_after(seconds):
-            await anyio.wait_readable(pidfd)
+        if await readable(pidfd, seconds):
             return process.wait()
         process.kill()
         process.wait()
@@ -154,3 +153,20 @@ async def ended(process: subprocess.Popen[bytes], seconds: float) -> int | None:
             select.select([pidfd], [], [], 2.0)
             process.poll()
         os.close(pidfd)
+
+
+async def readable(fd: int, seconds: float) -> bool:
+    """Wait until a descriptor can be read; False when that took too long."""
+    loop = asyncio.get_running_loop()
+    ready = loop.create_future()
+    loop.add_reader(fd, _set, ready)
+    try:
+        done, _ = await asyncio.wait({ready}, timeout=seconds)
+    finally:
+        loop.remove_reader(fd)
+    return bool(done)
+
+
+def _set(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -15,13 +15,11 @@ import os
 import subprocess
 from typing import TYPE_CHECKING, Final
 
-import anyio
-
 from runyard.job import MachineError
 from runyard.sandbox.network import ruleset, surroundings
 from runyard.sandbox.network.levels import available_levels, find_program
 from runyard.sandbox.network.policy import Egress, for_machine
-from runyard.sandbox.network.programs import Namespaces, ended, hold_namespaces, nft
+from runyard.sandbox.network.programs import Namespaces, ended, hold_namespaces, nft, readable
 
 if TYPE_CHECKING:
     from runyard.sandbox.network.refusals import RefusedDestination
@@ -160,10 +158,8 @@ class _Helper:
 
     async def until_ready(self) -> None:
         """Wait until the interface is up. Raises MachineError with what the helper said."""
-        with anyio.move_on_after(_READY_S):
-            await anyio.wait_readable(self._ready)
-            if os.read(self._ready, 1) == b"1":
-                return
+        if await readable(self._ready, _READY_S) and os.read(self._ready, 1) == b"1":
+            return
         raise MachineError(f"slirp4netns did not bring the network up: {self._said.text()}", code="network.uplink")
 
     async def close(self) -> None:
@@ -173,8 +169,7 @@ class _Helper:
         os.close(self._hold)
         os.close(self._ready)
         self._hold = -1
-        with anyio.CancelScope(shield=True):
-            await ended(self._process, 2.0)
+        await ended(self._process, 2.0)
         self._said.close()
 
 
