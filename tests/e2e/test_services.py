@@ -171,3 +171,85 @@ def test_an_identity_is_given_where_the_permission_is(tmp_path: Path) -> None:
     assert claims["sub"].endswith(":ref:refs/heads/main")
     assert claims["event_name"] == "push"
     assert "0" in seen.log("without", "output")
+
+
+NATIVE = """
+on: push
+jobs:
+  first:
+    runs-on: ubuntu-latest
+    outputs: {hit: "${{ steps.c.outputs.cache-hit }}", url: "${{ steps.u.outputs.artifact-url }}"}
+    steps:
+      - id: c
+        uses: actions/cache@v4
+        with: {key: deps-1, path: "deps\\n~/tool", restore-keys: deps-}
+      - run: |
+          mkdir -p deps/sub ~/tool out/.git out/sub
+          printf one > deps/sub/a; ln -s a deps/sub/link; printf two > ~/tool/t; chmod 755 ~/tool/t
+          printf A > out/a.txt; printf B > out/sub/b.log; printf C > out/.git/c
+          printf D > out/sub/d.txt; chmod +x out/a.txt
+      - id: u
+        uses: actions/upload-artifact@v4
+        with: {name: dist, path: "out\\n!out/**/*.log", if-no-files-found: error}
+      - {uses: actions/upload-artifact@v4, with: {name: none, path: nothing-here}}
+      - {uses: actions/upload-artifact@v7, with: {path: out/sub/b.log, archive: false}}
+      - run: test -n "${{ steps.u.outputs.artifact-id }}" && echo "digest ${{ steps.u.outputs.artifact-digest }}"
+  second:
+    needs: first
+    runs-on: ubuntu-latest
+    steps:
+      - id: c
+        uses: actions/cache@v4
+        with: {key: deps-1, path: "deps\\n~/tool"}
+      - run: |
+          echo "hit=${{ steps.c.outputs.cache-hit }} first=${{ needs.first.outputs.hit }}"
+          cat deps/sub/link ~/tool/t; echo; test -x ~/tool/t; test -L deps/sub/link && echo linked
+      - id: r
+        uses: actions/cache/restore@v4
+        with: {key: deps-2, path: "deps\\n~/tool", restore-keys: deps-, lookup-only: true}
+      - run: echo "partial=${{ steps.r.outputs.cache-hit }} matched=${{ steps.r.outputs.cache-matched-key }}"
+      - {uses: actions/cache/save@v4, with: {key: deps-1, path: "deps\\n~/tool"}}
+      - {uses: actions/download-artifact@v4, with: {name: dist, path: got}}
+      - {uses: actions/download-artifact@v4, with: {pattern: "*.log", path: logs}}
+      - run: (cd got && find . -type f | sort | xargs); cat logs/b.log/b.log; echo; stat -c %a got/a.txt
+      - id: missing
+        continue-on-error: true
+        uses: actions/download-artifact@v4
+        with: {name: nope}
+      - run: echo "missing was ${{ steps.missing.outcome }}"
+      - id: dup
+        continue-on-error: true
+        uses: actions/upload-artifact@v4
+        with: {name: dist, path: got}
+      - run: echo "dup was ${{ steps.dup.outcome }}"
+      - {uses: actions/upload-artifact@v4, with: {name: dist, path: got/sub, overwrite: true}}
+      - id: miss
+        continue-on-error: true
+        uses: actions/cache/restore@v4
+        with: {key: other, path: deps, fail-on-cache-miss: true}
+      - run: echo "miss was ${{ steps.miss.outcome }}"
+"""
+
+
+def test_the_built_in_cache_and_artifact_actions(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    seen = told(tmp_path, NATIVE, "--artifacts", str(out))
+    everything = "\n".join([*seen.log("first"), "---", *seen.log("second")])
+    assert seen.run == "success", everything + seen.err
+    first, second = seen.log("first"), seen.log("second")
+    assert "Cache not found for input keys: deps-1, deps-" in first
+    assert "Cache saved with key: deps-1" in first
+    assert "With the provided path, there will be 2 files uploaded" in first
+    assert any("No files were found with the provided path: nothing-here" in line for line in first)
+    (digest,) = [line for line in first if line.startswith("digest ")]
+    assert len(digest) == len("digest ") + 64
+    assert "hit=true first=" in second
+    assert {"onetwo", "linked"} <= set(second)
+    assert "Cache hit occurred on the primary key deps-1, not saving cache." in second
+    assert "partial=false matched=deps-1" in second
+    assert any(line.startswith("Failed to save: Unable to reserve cache with key deps-1") for line in second)
+    assert {"./a.txt ./sub/d.txt", "B", "644"} <= set(second)
+    assert {"missing was failure", "dup was failure", "miss was failure"} <= set(second)
+    assert any("'first'" in line and "already exists" in line for line in second)
+    assert sorted(path.name for path in (out / "dist").iterdir()) == ["d.txt"], "replaced by the second job"
+    assert (out / "b.log/b.log").read_text() == "B"

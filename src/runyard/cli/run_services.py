@@ -11,11 +11,12 @@ import contextlib
 import uuid
 from typing import TYPE_CHECKING, Final
 
-from runyard.engine.services import ServiceVariables
-from runyard.job import RunyardError
+from runyard.engine.services import FoundCache, ServiceVariables, StoredArtifact
+from runyard.job import RunyardError, WorkError
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import AsyncIterator, Iterator
 
     from runyard.engine.wire import JobSettings
     from runyard.job import Claim, Json
@@ -90,6 +91,71 @@ class LocalJobServices:
                 self._server = module(self.services().gateway(self._base))
         await self._server.take(sock)
 
+    # See Stores ---------------------------------------------------------------------------------------------------
+
+    async def find_cache(self, keys: tuple[str, ...], version: str) -> FoundCache | None:
+        """See Stores."""
+        services = self.services()
+        with _refusals():
+            found = await services.caches.find(services.tenant, keys, version)
+        return None if found is None else FoundCache(found[0].key, found[1], found[0].size)
+
+    async def save_cache(self, key: str, version: str, data: AsyncIterator[bytes]) -> int:
+        """See Stores."""
+        services = self.services()
+        caches, blobs = services.caches, services.blobs
+        with _refusals():
+            upload = await caches.reserve(services.tenant, key, version)
+            try:
+                await blobs.stage(upload.id, "whole", data, limit=caches.largest)
+                blob = await blobs.commit(upload.id, ("whole",))
+            except BaseException:
+                await blobs.abandon(upload.id)
+                raise
+            await caches.uploaded(upload.id, blob)
+            entry = await caches.finish(services.tenant, key, version, blob.size)
+        return entry.size
+
+    async def add_artifact(
+        self, name: str, path: str, *, mime: str = "application/zip", days: int = 0, overwrite: bool = False
+    ) -> StoredArtifact:
+        """See Stores."""
+        services = self.services()
+        artifacts, tenant = services.artifacts, services.tenant
+        with _refusals():
+            if overwrite and await artifacts.find(tenant, name=name):
+                await artifacts.delete(tenant, name)
+            expires = services.clock() + days * 86400 if days else None
+            made = await artifacts.create(tenant, name, mime=mime, expires=expires)
+            blob = await asyncio.to_thread(services.blobs.adopt, path)
+            await artifacts.uploaded(made.upload, blob)
+            await artifacts.finish(tenant, name, blob.size)
+        return StoredArtifact(made.id, name, blob.size, blob.digest, services.blobs.path(blob.digest) or "", mime)
+
+    async def artifacts(self) -> list[StoredArtifact]:
+        """See Stores."""
+        services = self.services()
+        found = await services.artifacts.find(services.tenant)
+        return [
+            StoredArtifact(each.id, each.name, each.size or 0, each.digest, path, each.mime)
+            for each in found
+            if each.digest is not None and (path := services.blobs.path(each.digest)) is not None
+        ]
+
+    def unpack_artifact(self, artifact: StoredArtifact, folder: str) -> None:
+        """See Stores."""
+        from runyard.service.artifact_folder import open_into
+
+        problem = open_into(artifact.path, artifact.name, folder, mime=artifact.mime)
+        if problem is not None:
+            raise WorkError(problem, code="service.unsafe")
+
+    def room(self) -> str:
+        """See Stores."""
+        folder = self.services().folder / "staging"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return str(folder)
+
     def notes(self) -> tuple[tuple[str, bool], ...]:
         """See JobServices."""
         return self._services.notes() if self._services is not None else ()
@@ -103,6 +169,20 @@ class LocalJobServices:
             self._sweeping = None
         if self._services is not None:
             await asyncio.to_thread(self._services.close)
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    """What a service refuses, in the words of the engine's port."""
+    from runyard.service.asgi import Refusal
+    from runyard.service.ports import IncompleteError, TooLargeError
+
+    try:
+        yield
+    except Refusal as refusal:
+        raise WorkError(refusal.message, code=f"service.{refusal.code}") from refusal
+    except (IncompleteError, TooLargeError) as error:
+        raise WorkError(str(error), code="service.too_large") from error
 
 
 def _server_module() -> type[Server]:

@@ -15,7 +15,7 @@ from runyard.job import MachineError, RunyardError
 from runyard.sandbox.contract import SandboxRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Mapping
 
     from runyard.engine.state import Frame, Job
     from runyard.engine.wire import JobSettings
@@ -39,7 +39,50 @@ class ServiceVariables(msgspec.Struct, frozen=True, kw_only=True):
         return "<ServiceVariables>"
 
 
-class JobServices(Protocol):
+class FoundCache(msgspec.Struct, frozen=True):
+    """A cache that a lookup found: its key, and the file of its bytes outside, which must not be changed."""
+
+    key: str
+    path: str
+    size: int
+
+
+class StoredArtifact(msgspec.Struct, frozen=True):
+    """A finished artifact of the run. `digest` is SHA-256 in hex, `path` the file of its bytes outside."""
+
+    id: int
+    name: str
+    size: int
+    digest: str
+    path: str
+    mime: str = "application/zip"
+
+
+class Stores(Protocol):
+    """The services without HTTP, for built-in actions. Each raises WorkError with what the service says."""
+
+    async def find_cache(self, keys: tuple[str, ...], version: str) -> FoundCache | None:
+        """The cache for a key (the first) and its restore keys."""
+
+    async def save_cache(self, key: str, version: str, data: AsyncIterator[bytes]) -> int:
+        """Save one and return its size; `data` is only begun when the key is free."""
+
+    async def add_artifact(
+        self, name: str, path: str, *, mime: str = "application/zip", days: int = 0, overwrite: bool = False
+    ) -> StoredArtifact:
+        """Take a file of the host as an artifact; the file is gone afterwards."""
+
+    async def artifacts(self) -> list[StoredArtifact]:
+        """Those of this run, newest first."""
+
+    def unpack_artifact(self, artifact: StoredArtifact, folder: str) -> None:
+        """Write its files into an empty folder of the host. Blocking. Raises WorkError for one that isn't safe."""
+
+    def room(self) -> str:
+        """A folder of the host on the file system of the stores, for what is being made."""
+
+
+class JobServices(Stores, Protocol):
     """The services of one job."""
 
     scripts: bool

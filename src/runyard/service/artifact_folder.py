@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from runyard.service.artifact_rules import Artifact
 
 _CHUNK: Final = 1 << 20
+_ZIP: Final = "application/zip"
 _RATIO_FROM: Final = 64 << 20
 """Small archives may be as dense as they like; from this size on the ratio counts."""
 
@@ -50,7 +51,7 @@ class ArtifactFolder:
             making = Path(tempfile.mkdtemp(prefix=".making-", dir=self._folder))
             try:
                 making.chmod(0o755)
-                if artifact.mime == "application/zip":
+                if artifact.mime == _ZIP:
                     unpack(path, making, self._limits)
                 else:
                     shutil.copyfile(path, making / artifact.name)
@@ -71,6 +72,21 @@ class ArtifactFolder:
                 shutil.rmtree(old, ignore_errors=True)
         else:
             making.rename(target)
+
+
+def open_into(path: str, name: str, folder: str, *, mime: str, limits: ZipLimits | None = None) -> str | None:
+    """Write an artifact's files into an empty folder: a zip unpacked, anything else as the one file `name`.
+
+    Returns why it can't be, in words. Blocking.
+    """
+    try:
+        if mime == _ZIP:
+            unpack(path, Path(folder), limits or ZipLimits())
+        else:
+            shutil.copyfile(path, Path(folder) / name)
+    except (UnsafeArchiveError, zipfile.BadZipFile, OSError, NotImplementedError) as error:
+        return f"artifact '{name}' was not unpacked: {error}"
+    return None
 
 
 def unpack(path: str, into: Path, limits: ZipLimits) -> None:
