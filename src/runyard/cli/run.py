@@ -194,6 +194,7 @@ def _level(network: str | None) -> str | None:
 
 
 def _print_plan(prepared: Prepared, options: Options, *, whole: bool, form: str | None) -> int:
+    from runyard.cli.run_actions import of_command
     from runyard.cli.run_offer import Offers
     from runyard.cli.run_show import list_lines, listing, plan_lines
     from runyard.job import InputError
@@ -206,7 +207,7 @@ def _print_plan(prepared: Prepared, options: Options, *, whole: bool, form: str 
         prepared,
         options,
         whole=whole,
-        offer=Offers(options).offer if whole else None,
+        offer=Offers(options, of_command(prepared, options)).offer if whole else None,
         more_notes=_nodes_for(prepared, options) if whole else None,
     )
     if form == "json":

@@ -65,12 +65,12 @@ class Runs:
         self.launcher = launcher
         self.report = report
         self.machine = Machine(options.images, options.labels)
-        self.offers = Offers(options)
         self.slots = asyncio.Semaphore(options.parallel or cores())
         self.kept: list[JobHandle] = []
         self.tasks: set[asyncio.Task[None]] = set()
         self.trees = Trees(prepared, options)
         self.actions = of_command(prepared, options)
+        self.offers = Offers(options, self.actions)
         self._runs: list[Run] = []
         self._groups: dict[str, Group] = {}
         self._said: set[str] = set()
@@ -441,7 +441,9 @@ class Run:
             backend.line or "",
         ]
         actions = self.runs.actions
-        nodes, libc = actions.placed(place.image, spec.platform) if needs_node(spec.steps) else ((), "")
+        # What a job container has is asked when it is open; only a node that runs anywhere is brought along.
+        image = place.image if spec.container is None else ""
+        nodes, libc = actions.placed(image, spec.platform) if needs_node(spec.steps) else ((), "")
         return JobSettings(
             sandbox=backend.name,
             image=place.image,

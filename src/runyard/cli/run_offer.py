@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from runyard.admission.policy import outranks
 from runyard.cli.run_machine import choose_network, needs_engine
 from runyard.cli.run_show import Offer
-from runyard.job import MachineError, NetworkLevel
+from runyard.job import ContainerActionStep, MachineError, NetworkLevel
 
 if TYPE_CHECKING:
+    from runyard.cli.run_actions import Actions
     from runyard.cli.run_prepare import Options
     from runyard.job import JobSpec
     from runyard.run import PreviewJob
@@ -28,14 +29,15 @@ class Backend:
 class Offers:
     """Answers for one command line. Nothing is asked of a backend before a job wants it."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, actions: Actions | None = None) -> None:
         self._options = options
+        self._actions = actions
         self._known: dict[str, Backend | MachineError] = {}
 
     def backend_for(self, spec: JobSpec, image: str) -> Backend:
         """The backend of one job. Raises MachineError where this machine has none that will do."""
         wanted = self._options.sandbox
-        needs = needs_engine(spec, image)
+        needs = needs_engine(spec, image) or self._docker_action(spec)
         if wanted == "bubblewrap" and needs is not None:
             raise MachineError(
                 f"bubblewrap can't do {needs}: it has no container engine",
@@ -59,6 +61,20 @@ class Offers:
                     code=no_docker.code,
                     remedy=no_docker.remedy,
                 ) from no_docker
+
+    def _docker_action(self, spec: JobSpec) -> str | None:
+        """A docker action among what the job uses, as far as it is on this machine; None where none is known."""
+        from runyard.action.manifest import DockerRuns
+        from runyard.cli.run_actions import needs_node
+
+        if self._actions is None or not needs_node(spec.steps):
+            return None
+        for use in self._actions.gather(spec.steps, pins=None, fetch=False).uses:
+            if use.manifest is not None and isinstance(use.manifest.runs, DockerRuns):
+                return f"the docker action {use.uses}"
+            if isinstance(use.step, ContainerActionStep):
+                return f"the docker action {use.uses}"
+        return None
 
     def _open(self, name: str) -> Backend:
         found = self._known.get(name)

@@ -89,7 +89,7 @@ def _job(
         else:
             image = place.image
             if more_notes is not None:
-                notes += more_notes(job.spec.steps, image)
+                notes += more_notes(job.spec.steps, image if job.spec.container is None else "")
             if place.stand_in is not None:
                 notes.append(_stand_in(place.stand_in, place.image))
     offered = Offer(None, None) if image is None else offer(job, image)
