@@ -424,7 +424,7 @@ CALLED: Jobs = {
 }
 
 
-def test_a_call_has_its_own_inputs_names_and_keys() -> None:
+def test_G18_a_call_has_its_own_inputs_names_keys_and_environment() -> None:
     jobs: Jobs = {
         "c": {"uses": CALLED, "with": {"S": "x${{ matrix.v }}"}, "strategy": {"matrix": {"v": [1, 2]}}},
         "after": {"needs": "c"},
@@ -435,7 +435,7 @@ def test_a_call_has_its_own_inputs_names_and_keys() -> None:
         ("c._2/t", "c/t", "c (2) / t"),
     ]
     assert drive.specs[0].inputs == {"s": "x1", "n": 3, "b": False, "d": "refs/heads/main"}
-    assert [len(spec.env) for spec in drive.specs] == [1, 1], "G18: the caller's env stays with the caller"
+    assert [len(spec.env) for spec in drive.specs] == [1, 1], "the caller's env stays with the caller"
     assert drive.specs[0].workflow_path == ".github/workflows/called.yml"
     drive.finish("c._1/t", o="1")
     drive.finish("c._2/t", o="2")
