@@ -53,6 +53,8 @@ _OUTPUT_CONTEXTS: Final = ("github", "strategy", "matrix", "steps", "inputs", "j
 _ID = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
 _NOT_ID = re.compile(r"[^A-Za-z0-9_-]")
 _NODE: Final = ("node12", "node16", "node20", "node24")
+USING: Final = ("composite", "docker", *_NODE)
+"""What `runs.using` may be."""
 
 
 class ActionInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,7 +192,7 @@ class _Reader:
                 post_if=self._phase_condition(keys, "post-if"),
             )
         at = keys.get("using", value)
-        supported = ", ".join(("composite", "docker", *_NODE))
+        supported = ", ".join(USING)
         said = f"'using: {using}' is not supported, use one of {supported}"
         raise self._error(at, said if using else "'using' is missing")
 

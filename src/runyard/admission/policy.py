@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -25,7 +25,7 @@ OWN_MACHINE: Final = Policy(build=True)
 
 LEVELS: Final = ("none", "proxy", "public")
 _RANKS: Final = {"bare": 0, "bubblewrap": 1, "docker": 2, "kubernetes": 2, "podman": 2, "microvm": 3}
-_KEYS: Final = (
+POLICY_KEYS: Final = (
     "actions",
     "pinned_actions",
     "local_actions",
@@ -104,9 +104,9 @@ def read_policy(data: bytes, path: str) -> Policy:
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InputError(f"it can't be read: {error}", path=path, code="policy.unreadable") from error
     for key in found:
-        if key not in _KEYS:
-            near = difflib.get_close_matches(key, _KEYS, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(_KEYS)}"
+        if key not in POLICY_KEYS:
+            near = difflib.get_close_matches(key, POLICY_KEYS, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(POLICY_KEYS)}"
             raise InputError(f"unknown key {key!r}{hint}", path=path, key=key, code="policy.unknown_key")
     try:
         policy = msgspec.convert({"build": True, **found}, Policy)
@@ -132,10 +132,3 @@ def _check(policy: Policy, path: str) -> None:
             raise wrong("network", f"{level!r} is none of {', '.join(LEVELS)}")
     if policy.sandbox_floor is not None and policy.sandbox_floor not in _RANKS:
         raise wrong("sandbox_floor", f"{policy.sandbox_floor!r} is none of {', '.join(_RANKS)}")
-
-
-def described(policy: Policy) -> dict[str, Any]:
-    """The restrictions of a policy by key, for people and programs."""
-    shown = msgspec.to_builtins(policy)
-    assert isinstance(shown, dict)
-    return shown

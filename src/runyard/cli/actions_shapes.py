@@ -52,10 +52,11 @@ class AdapterInput(msgspec.Struct, kw_only=True):
 
 
 class Adapter(msgspec.Struct, kw_only=True):
-    """A built-in adapter: for which references it stands, what it takes and gives. `refs` is a regular expression."""
+    """A built-in adapter: for which references it stands, what it takes and gives. The tag `v4` stands for `v4.1.2`."""
 
     repository: str
-    refs: str
+    paths: list[str]
+    refs: list[str]
     inputs: list[AdapterInput]
     outputs: list[str]
     effects: list[str]
@@ -68,7 +69,6 @@ class CapabilityManifest(msgspec.Struct, kw_only=True):
     runyard: str
     adapters: list[Adapter]
     runs_using: list[str]
-    shells: list[str]
     network: list[str]
     sandboxes: list[str]
     nested_actions: int

@@ -21,7 +21,7 @@ TABLE = (
     Entry("check", "Validate workflows, actions and pipelines.", "check"),
     Entry("expr", "Evaluate one GitHub expression, or a batch of them.", "expr"),
     Entry("actions", "Fill a mirror with actions, list, verify and lock them.", "actions"),
-    Entry("capabilities", "Audit a job message or workflows; print what this build takes.", None),
+    Entry("capabilities", "Audit a job message or workflows; print what this build takes.", "capabilities"),
     Entry("demo", "Run an example repository's workflow, each job in a sandbox.", "demo"),
     Entry("serve", "The control plane.", None),
     Entry("user", "People of a server.", None),
