@@ -224,7 +224,7 @@ def look_at_program(path: Path) -> tuple[str, Libc] | None:
                 file.seek(place)
                 loader = file.read(min(length, 256))
                 return _MACHINES.get(machine, "other"), "musl" if b"ld-musl" in loader else "glibc"
-    except (OSError, struct.error):
+    except (OSError, struct.error, ValueError, OverflowError):
         return None
     return _MACHINES.get(machine, "other"), "static"
 

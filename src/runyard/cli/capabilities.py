@@ -40,9 +40,7 @@ def export() -> None:
 @command.command("check", epilog="Example: runyard capabilities check message.json --policy policy.toml")
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @click.option("--policy", metavar="FILE", help="A policy to hold everything against as well.")
-@click.option(
-    "--sandbox", default="bubblewrap", show_default=True, metavar="NAME", help="The backend that would run it."
-)
+@click.option("--sandbox", default="auto", show_default=True, metavar="NAME", help="The backend that would run it.")
 @click.option("--no-native", is_flag=True, help="Without the built-in adapters.")
 @click.option("--cache-dir", metavar="D", help="The store in which actions are looked up.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
