@@ -14,7 +14,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from runyard.service.artifact_folder import ArtifactFolder
 from runyard.service.artifacts import Artifacts
 from runyard.service.blobs import FolderBlobs
 from runyard.service.cache_rules import QUOTA
@@ -51,7 +50,11 @@ class LocalServices:
         self.index = Index(str(self.folder / "index.db"))
         self.blobs = FolderBlobs(folder)
         self.caches = Caches(self.index, self.blobs, clock, quota=quota)
-        finished = ArtifactFolder(artifacts_to).take if artifacts_to else None
+        finished = None
+        if artifacts_to:
+            from runyard.service.artifact_folder import ArtifactFolder
+
+            finished = ArtifactFolder(artifacts_to).take
         self.artifacts = Artifacts(self.index, self.blobs, clock, finished=finished)
         self._git_dir = git_dir
         self._identity = identity

@@ -55,6 +55,15 @@ const functions = {
     say('deleted', (await client.listArtifacts()).artifacts.map((each) => each.name).join());
     say('identity', (await core.getIDToken('cloud')).split('.').length);
   },
+  // What the built-in actions saved, and something for them.
+  async native() {
+    fs.rmSync('tree', {recursive: true, force: true});
+    say('native cache', await cache.restoreCache(['tree'], 'native-1'));
+    say('native content', fs.readFileSync('tree/a.txt', 'utf8').trim(), fs.statSync('tree/sub/b.bin').size);
+    const {artifact} = await client.getArtifact('native');
+    await client.downloadArtifact(artifact.id, {path: 'native', expectedHash: artifact.digest});
+    say('native artifact', fs.readFileSync('native/sub/tool', 'utf8').trim());
+  },
   async older() {
     delete process.env.ACTIONS_CACHE_SERVICE_V2;
     makeTree('tree');
