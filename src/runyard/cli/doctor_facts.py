@@ -85,15 +85,15 @@ def _sandbox(name: str) -> SandboxFacts:
 
 
 def _engine(name: str) -> EngineFacts:
-    from runyard.sandbox import docker_api, docker_wire
+    from runyard.sandbox import docker_now, docker_wire
 
-    path = docker_api.default_socket("podman" if name == "podman" else "docker")
+    path = docker_now.default_socket("podman" if name == "podman" else "docker")
     if not os.path.exists(path):  # noqa: PTH110 - a Path raises for a closed folder
         return EngineFacts(name=name, socket=path, state="absent")
-    if not docker_api.answers_at(path):
+    if not docker_now.answers_at(path):
         return EngineFacts(name=name, socket=path, state="denied")
     try:
-        version = docker_api.ask_now(path, "/version", docker_wire.EngineVersion, _PROGRAM_S)
+        version = docker_now.ask_now(path, "/version", docker_wire.EngineVersion, _PROGRAM_S)
     except MachineError as err:
         return EngineFacts(name=name, socket=path, state="silent", says=err.message)
     return EngineFacts(name=name, socket=path, state="answers", says=f"{version.version} (API {version.api_version})")
