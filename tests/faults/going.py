@@ -103,3 +103,12 @@ def within(seconds: float, left: Any) -> Any:
     while (answer := left()) and time.monotonic() < deadline:
         time.sleep(0.05)
     return answer
+
+
+def started(text: str, count: int = 1) -> list[int]:
+    """Wait for so many processes whose command line holds `text`."""
+    deadline = time.monotonic() + WAIT_S
+    while len(found := processes_with(text)) < count:
+        assert time.monotonic() < deadline, f"{len(found)} of {count} processes run {text!r}"
+        time.sleep(0.02)
+    return found

@@ -64,6 +64,10 @@ async def _execute(prepared: Prepared, options: Options, launcher: Launcher) -> 
         report.close()
         await runs.close()
         await launcher.close()
+        if launcher.lost_any:
+            from runyard.sandbox import reap
+
+            await asyncio.to_thread(reap)
     return 130 if interrupted else runs.exit_code
 
 

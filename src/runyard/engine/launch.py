@@ -221,6 +221,7 @@ class JobHandle:
 
     async def _close_for_it(self) -> None:
         """Say what the process could not: how its open steps and the job ended."""
+        self._launcher.lost_any = True
         now = time.time_ns()
         result: Conclusion = "failure"
         if self._gone is not None:
@@ -271,6 +272,8 @@ class Launcher:
 
     def __init__(self, *, stuck_after_s: float = STUCK_AFTER_S) -> None:
         self.stuck_after_s = stuck_after_s
+        self.lost_any = False
+        """Whether a job process ended without a result: then something in its name may be left for the reaper."""
         self._control: socket.socket | None = None
         self._server_pid = 0
         self._jobs: dict[int, JobHandle] = {}
