@@ -23,6 +23,7 @@ from runyard.job import (
     Annotation,
     BooleanToken,
     Claim,
+    ContainerActionStep,
     Entry,
     JobEvent,
     JobFinished,
@@ -42,17 +43,23 @@ from runyard.job import (
     Template,
     Usage,
 )
+from runyard.sandbox.container_wishes import RegistryLogin
 from runyard.sandbox.contract import (
     Capabilities,
+    ContainerRun,
+    ContainerState,
     Exit,
     ExitReason,
     FileBack,
     Identity,
+    ImageBuild,
     Leftovers,
+    ServiceSpec,
     Shape,
     SignalKind,
     StepCommand,
     TakeConnection,
+    Told,
 )
 
 FILE_VARIABLES = {
@@ -166,19 +173,84 @@ class ScriptedNetwork:
         return told
 
 
+class ScriptedContainers:
+    """Containers beside the sandbox: remembers what was asked; docker actions are answered by the session's script.
+
+    `fails` is what the start of services raises, `hangs` makes it wait without end.
+    """
+
+    def __init__(self, *, fails: Exception | None = None, hangs: bool = False) -> None:
+        self.session: ScriptedSession
+        self.services: tuple[ServiceSpec, ...] = ()
+        self.runs: list[ContainerRun] = []
+        self.builds: list[ImageBuild] = []
+        self.asked: list[str] = []
+        self._fails = fails
+        self._hangs = hangs
+
+    @property
+    def job(self) -> ContainerState:
+        return ContainerState(id="c0", network="n0" if self.services else "")
+
+    async def pull(self, image: str, login: RegistryLogin | None, told: Told) -> str:
+        self.asked.append(f"pull {image}")
+        return image
+
+    async def build(self, build: ImageBuild, told: Told) -> str:
+        self.builds.append(build)
+        return f"built-{len(self.builds)}"
+
+    async def start_services(self, specs: tuple[ServiceSpec, ...], told: Told) -> Mapping[str, ContainerState]:
+        self.services = specs
+        self.asked.append("start")
+        if self._hangs:
+            await asyncio.Event().wait()
+        if self._fails is not None:
+            told("its log")
+            raise self._fails
+        return {
+            each.name: ContainerState(
+                id=f"c-{each.name}",
+                network="n0",
+                ports={str(inside): str(outside or 40000 + inside % 1000) for outside, inside, _ in each.wishes.ports},
+            )
+            for each in specs
+        }
+
+    async def stop_services(self, told: Told) -> None:
+        self.asked.append("stop")
+
+    async def run(self, run: ContainerRun, told: Told) -> ScriptedRunning:
+        self.runs.append(run)
+        return await self.session.start(
+            StepCommand(
+                argv=(run.entrypoint or run.image, *(run.args or ())),
+                env=run.env,
+                cwd=run.cwd,
+                files_in=run.files_in,
+                files_out=run.files_out,
+            )
+        )
+
+
 class ScriptedSession:
     """Answers commands by `script`; programs are all in /usr/bin."""
 
     capabilities = Capabilities(backend="scripted", supervisor="scripted")
-    containers = None
     network: ScriptedNetwork | None = None
 
-    def __init__(self, script: Script, files: Mapping[str, bytes]) -> None:
+    def __init__(
+        self, script: Script, files: Mapping[str, bytes], containers: ScriptedContainers | None = None
+    ) -> None:
+        self.containers = containers
+        if containers is not None:
+            containers.session = self
         self._script = script
         self.files = dict(files)
         self.steps: list[ScriptedRunning] = []
         self.adopted: Identity | None = None
         self.overlays: list[tuple[str, str]] = []
+        self.got: list[str] = []
         self.closed = 0
 
     @property
@@ -196,7 +268,7 @@ class ScriptedSession:
 
     async def start(self, command: StepCommand) -> ScriptedRunning:
         if command.argv[:2] == ("/bin/sh", "-c"):
-            names = command.argv[4:] if "command -v" in command.argv[2] else ()
+            names = command.argv[4:] if "in $PATH" in command.argv[2] else ()
             found = "".join(f"/usr/bin/{name}\n" if name not in MISSING_PROGRAMS else "\n" for name in names)
             return ScriptedRunning(command, Reply(output=found.encode()))
         if command.argv == ("/bin/true",):
@@ -218,7 +290,7 @@ class ScriptedSession:
         return True
 
     async def get(self, path: str, destination: str) -> None:
-        raise AssertionError("nothing is got")
+        self.got.append(path)
 
     async def usage(self) -> Usage:
         return Usage()
@@ -234,11 +306,12 @@ MISSING_PROGRAMS = frozenset({"cmd", "PWSH", "nosuch"})
 class ScriptedSandbox:
     """One session for each prepare."""
 
-    capabilities = ScriptedSession.capabilities
-
-    def __init__(self, script: Script, files: Mapping[str, bytes]) -> None:
+    def __init__(
+        self, script: Script, files: Mapping[str, bytes], containers: ScriptedContainers | None = None
+    ) -> None:
+        self.capabilities = msgspec.structs.replace(ScriptedSession.capabilities, containers=containers is not None)
         self.shapes: list[Shape] = []
-        self.session = ScriptedSession(script, files)
+        self.session = ScriptedSession(script, files, containers)
 
     async def prepare(self, shape: Shape) -> ScriptedSession:
         self.shapes.append(shape)
@@ -341,6 +414,18 @@ def uses(number: int, reference: str, **keys: Any) -> Step:
     )
 
 
+def docker_uses(number: int, image: str, **keys: Any) -> Step:
+    """A step with `uses: docker://image`; `with` is `with_`."""
+    return ContainerActionStep(
+        id=keys.get("id") or f"__docker_{number}",
+        number=number,
+        condition=wrap_condition(keys.get("if_")),
+        env=template(keys["env"]) if "env" in keys else None,
+        image=image,
+        inputs=template(keys["with_"]) if "with_" in keys else None,
+    )
+
+
 def claim(*steps: dict[str, Any] | Step, **keys: Any) -> Claim:
     """A claim of these steps; `env`, `defaults`, `outputs`, `secrets`, `github`, `strict` and so on by keyword."""
     made = tuple(step(n, **each) if isinstance(each, dict) else each for n, each in enumerate(steps, 1))
@@ -358,6 +443,7 @@ def claim(*steps: dict[str, Any] | Step, **keys: Any) -> Claim:
         matrix=keys.get("matrix"),
         needs=keys.get("needs", {}),
         container=template(keys["container"]) if "container" in keys else None,
+        services=template(keys["services"]) if "services" in keys else None,
         limits=keys.get("limits", Limits()),
     )
     github = {"repository": "octo/demo", "sha": "f" * 40, "ref": "refs/heads/main", **keys.get("github", {})}
@@ -386,9 +472,10 @@ class Bench:
         waits: Waits | None = None,
         hooks: JobHooks | None = None,
         actions: ActionStore | None = None,
+        containers: ScriptedContainers | None = None,
     ) -> None:
         self._actions = actions
-        self._sandbox = ScriptedSandbox(script or (lambda _command: None), files or {})
+        self._sandbox = ScriptedSandbox(script or (lambda _command: None), files or {}, containers)
         self._settings = settings or JobSettings()
         self._waits = waits or Waits(interrupt=0.05, terminate=0.05, gone=5, output=0.05)
         self._hooks = hooks
@@ -399,6 +486,11 @@ class Bench:
     def session(self) -> ScriptedSession:
         """The session that the job will get."""
         return self._sandbox.session
+
+    @property
+    def shapes(self) -> list[Shape]:
+        """What was asked of the backend."""
+        return self._sandbox.shapes
 
     def order_when(self, picked: Callable[[JobEvent], bool], order: Order) -> None:
         self._orders.append((picked, order))

@@ -51,14 +51,16 @@ async def _execute(prepared: Prepared, options: Options, launcher: Launcher) -> 
     watch = _Interrupts(runs)
     watch.install()
     ticking = asyncio.create_task(_tick(report)) if report.live else None
+    reaping = asyncio.create_task(_reap(runs.busy))
     try:
-        await _reap()
         await runs.run()
+        await reaping
         interrupted = watch.count > 0
         if options.keep:
             await runs.wait_for_kept(watch.interrupted)
     finally:
         watch.remove()
+        reaping.cancel()
         if ticking is not None:
             ticking.cancel()
         report.close()
@@ -84,8 +86,9 @@ def _refuse_what_cannot_be(prepared: Prepared, options: Options) -> None:
         check_offline(of_command(prepared, options), prepared.steps(), prepared.pins)
 
 
-async def _reap() -> None:
-    """Remove what a killed run left; what can't be removed now is left to the next one."""
+async def _reap(busy: asyncio.Event) -> None:
+    """Remove what a killed run left, while jobs are at work; what can't be removed now is left to the next one."""
+    await busy.wait()
     from runyard.sandbox import reap
 
     left = (await asyncio.to_thread(reap)).left

@@ -69,6 +69,8 @@ class Runs:
         self.kept: list[JobHandle] = []
         self.tasks: set[asyncio.Task[None]] = set()
         self.trees = Trees(prepared, options)
+        self.busy = asyncio.Event()
+        """Set when the first job is at work, or when none will be."""
         self.actions = of_command(prepared, options)
         self.offers = Offers(options, self.actions)
         self._runs: list[Run] = []
@@ -104,6 +106,7 @@ class Runs:
         for run in self._runs:
             run.tell(Begin())
         await asyncio.gather(*(run.ended.wait() for run in self._runs))
+        self.busy.set()
         if self.tasks:
             await asyncio.wait(set(self.tasks), timeout=FORCE_WAIT_S)
 
@@ -415,6 +418,7 @@ class Run:
             on_pause=_on_pause(runs) if runs.options.pause_on_failure else None,
         )
         self._handles[spec.key] = handle
+        runs.busy.set()
         self.tell(Started(spec.key))
         cancel = self._cancels.get(spec.key)
         if cancel is not None:

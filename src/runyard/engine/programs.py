@@ -13,13 +13,12 @@ if TYPE_CHECKING:
     from runyard.job import Refused
     from runyard.sandbox.contract import FileBack, FileIn, FileOut, Session
 
-# Where a shell runs its own applets (busybox) it tells a bare name; then PATH is gone through.
-_LOOK = r"""for name; do
-  at=$(command -v -- "$name")
-  case $at in /*) ;; *)
-    at=; IFS=:
-    for folder in $PATH; do [ -f "$folder/$name" ] && [ -x "$folder/$name" ] && { at=$folder/$name; break; }; done;;
-  esac
+# Goes through PATH itself: reading what `command -v` says takes a process for each name, and where a shell runs its own
+# applets (busybox) it tells a bare name.
+_LOOK = r"""IFS=:
+for name; do
+  at=
+  for folder in $PATH; do [ -f "$folder/$name" ] && [ -x "$folder/$name" ] && { at=$folder/$name; break; }; done
   printf "%s\n" "$at"
 done"""
 _COMMON = ("bash", "sh", "python", "pwsh", "node")

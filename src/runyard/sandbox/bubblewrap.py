@@ -237,6 +237,7 @@ class BubblewrapSession:
             "argv": [],
             "hold": _read(_data(f"{machine}.hold")),
             "seccomp": _read(_data(f"{machine}.bpf")),
+            "processes": limits.PROCESSES if self.shape.limits.pids is None and limits.counted_apart() else None,
             "groups": len(self._groups.join),
             "counters": [],
             "tmpfs": [],
@@ -397,10 +398,13 @@ class BubblewrapSession:
         for task in list(self._serving):
             task.cancel()
         left: list[str] = []
-        if self.network is not None:
-            await self.network.close()
-        if self._link is not None and not await self._link.close(_CLOSE_SECONDS):
-            left.append(f"supervisor of {self.name}")
+        uplink = asyncio.ensure_future(self.network.close()) if self.network is not None else None
+        try:
+            if self._link is not None and not await self._link.close(_CLOSE_SECONDS):
+                left.append(f"supervisor of {self.name}")
+        finally:
+            if uplink is not None:  # takes as long as the processes inside, so both end side by side
+                await uplink
         for fd in (self.owner_namespace, self.network_namespace, self._range):
             if fd >= 0:
                 os.close(fd)

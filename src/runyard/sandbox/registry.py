@@ -36,7 +36,7 @@ def reap(state: str | None = None) -> Reaped:
 
     reaped = records.reap(state)
     sockets = [docker_now.default_socket("docker"), docker_now.default_socket("podman")]
-    present = [path for path in sockets if docker_now.answers_at(path)]
+    present = [path for path in dict.fromkeys(sockets) if docker_now.answers_at(path)]
     if present:
         from runyard.sandbox.docker_reap import reap_engine
 
