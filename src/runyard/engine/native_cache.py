@@ -7,9 +7,7 @@ caches; only that it goes past HTTP, straight between the sandbox and the store.
 from __future__ import annotations
 
 import asyncio
-import os
 import posixpath
-import tempfile
 from typing import TYPE_CHECKING
 
 from runyard.action.cache import (
@@ -180,15 +178,12 @@ class _Work:
         """Show the archive inside and let the image's tar unpack it, as the original does."""
         self.job.touched = True
         name = "cache.tzst" if compression == ZSTD else "cache.tgz"
-        inside = f"{self.job.layout.temp}/{fresh_name()}"
-        with tempfile.TemporaryDirectory(prefix="handed-", dir=self.stores.room(), ignore_cleanup_errors=True) as shown:
-            await asyncio.to_thread(_show, found.path, shown, name)
-            await self._run("mkdir", "-p", inside)
-            await place_tree(self.job.session, shown, inside, empty=False)
-            program = ("--use-compress-program", "zstd -d") if compression == ZSTD else ("-z",)
-            workspace = self.job.layout.workspace
-            await self._run("tar", "-xf", f"{inside}/{name}", "-P", "-C", workspace, *program)
-            await self._run("rm", "-rf", inside)
+        inside = f"{self.job.layout.work}/_caches/{fresh_name()}"
+        folder = await asyncio.to_thread(self.stores.hand_out, found.path, name)
+        await self._run("mkdir", "-p", inside)
+        await place_tree(self.job.session, folder, inside)
+        program = ("--use-compress-program", "zstd -d") if compression == ZSTD else ("-z",)
+        await self._run("tar", "-xf", f"{inside}/{name}", "-P", "-C", self.job.layout.workspace, *program)
 
     async def _run(self, *argv: str) -> None:
         scratch = f"{self.job.layout.temp}/{fresh_name()}.log"
@@ -251,12 +246,6 @@ class _Work:
             [part async for part in stream(self.job.session, test, env=self._env, cwd="/", scratch="/dev/null")]
         )
         return [start] if said else []
-
-
-def _show(path: str, folder: str, name: str) -> None:
-    """Give a file another name in a folder that the sandbox may read; its bytes are not copied."""
-    os.chmod(folder, 0o755)  # noqa: PTH101 - a name
-    os.link(path, f"{folder}/{name}")
 
 
 def _is_literal(pattern: Pattern) -> bool:

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Final
 
-from runyard.job import MachineError, WorkError
+from runyard.job import MachineError, RunyardError, WorkError
 from runyard.sandbox.contract import FileOut, StepCommand
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ async def unless_stopped(frame: Frame, work: Awaitable[None]) -> None:
         await asyncio.wait({doing, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if not doing.done():
             doing.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
+            with contextlib.suppress(asyncio.CancelledError, RunyardError):
                 await doing
             raise StoppedError
         doing.result()

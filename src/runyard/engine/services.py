@@ -78,6 +78,9 @@ class Stores(Protocol):
     def unpack_artifact(self, artifact: StoredArtifact, folder: str) -> None:
         """Write its files into an empty folder of the host. Blocking. Raises WorkError for one that isn't safe."""
 
+    def hand_out(self, path: str, name: str) -> str:
+        """A folder with that file of the stores in it, as `name`; it stays until the job is over. Blocking."""
+
     def room(self) -> str:
         """A folder of the host on the file system of the stores, for what is being made."""
 
