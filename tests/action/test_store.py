@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import os
+import shutil
 import tarfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -411,3 +413,22 @@ def test_hash_of_a_special_file_is_refused(tmp_path: Path) -> None:
     written = TreeWriter(folder).finish()
     with pytest.raises(UnsafeTreeError, match="neither"):
         hash_on_disk(tmp_path, written)
+
+
+def test_no_argument_of_git_holds_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = shutil.which("git")
+    wrapper = tmp_path / "bin/git"
+    wrapper.parent.mkdir()
+    wrapper.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/arguments\nexec {real} "$@"\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{wrapper.parent}{os.pathsep}{os.environ['PATH']}")
+    commit = origin(tmp_path)
+    with GitServer(tmp_path / "origin", token="t0p-secret") as server:
+        host = server.url.removeprefix("http://")
+        store = store_for(tmp_path, remotes=Remotes(url=server.url), token="t0p-secret", token_host=host)
+        store.get("o/a", store.resolve("o/a", "v1"))
+    said = (tmp_path / "arguments").read_text()
+    assert commit in said
+    assert "t0p-secret" not in said
+    assert base64.b64encode(b"x-access-token:t0p-secret").decode() not in said
+    assert "extraHeader" not in said

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
     from pathlib import Path
 
-ASK_DEADLINE_S: Final = 30.0
-FETCH_DEADLINE_S: Final = 600.0
+STREAM_DEADLINE_S: Final = 600.0
 LOCAL_DEADLINE_S: Final = 120.0
 _SLICE_S: Final = 0.2
 _PIECE: Final = 1 << 18
@@ -119,7 +118,7 @@ def run_git(
 
 
 def stream_objects(
-    git_dir: Path, ids: list[str], *, deadline_s: float = FETCH_DEADLINE_S
+    git_dir: Path, ids: list[str], *, deadline_s: float = STREAM_DEADLINE_S
 ) -> Generator[_Blob, None, None]:
     """The blobs of these ids in this order, each to be read before the next is asked for."""
     with tempfile.TemporaryFile() as asked:

@@ -7,8 +7,6 @@ version = 1
 
 from __future__ import annotations
 
-import json
-import tomllib
 from typing import TYPE_CHECKING, Final
 
 from runyard.action.remotes import is_commit
@@ -22,6 +20,8 @@ LOCK_FILE: Final = ".github/runyard-actions.lock"
 
 def read_lock(data: bytes, path: str = LOCK_FILE) -> dict[str, str]:
     """Commits by `owner/repo@ref`, in lower case. Raises InputError for what is no lock file."""
+    import tomllib
+
     try:
         found = tomllib.loads(data.decode("utf-8"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -49,6 +49,8 @@ def read_lock(data: bytes, path: str = LOCK_FILE) -> dict[str, str]:
 
 def write_lock(pins: Mapping[str, str]) -> str:
     """The text of a lock file, sorted, so that a change is one line."""
+    import json
+
     head = ("# Written by `runyard actions lock`: what each reference means.", "version = 1", "", "[actions]")
     rows = [f"{json.dumps(name)} = {json.dumps(commit)}" for name, commit in sorted(pins.items())]
     return "".join(f"{line}\n" for line in (*head, *rows))

@@ -7,13 +7,9 @@ folder with the program alone, read-only. Rule kept: a node that doesn't fit is 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
-import shutil
 import struct
-import subprocess
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -99,6 +95,8 @@ def find_nodes(environment: Mapping[str, str], cache: str) -> tuple[NodeProgram,
     RUNYARD_NODE holds paths of programs or their install folders, separated as PATH is, `node24=PATH` where the program
     can't tell its version here. Raises InputError for one that is no node.
     """
+    import shutil
+
     memory = _Memory(Path(cache) / "nodes.json")
     found: dict[str, NodeProgram] = {}
     for word in environment.get("RUNYARD_NODE", "").split(os.pathsep):
@@ -170,6 +168,8 @@ class _Memory:
         """Write down what was learnt; a folder that can't be written costs the time again, and nothing else."""
         if not self._changed:
             return
+        import tempfile
+
         with contextlib.suppress(OSError):
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor, name = tempfile.mkstemp(prefix=".nodes-", dir=self._file.parent)
@@ -180,6 +180,8 @@ class _Memory:
 
 def _major_of(path: Path) -> int | None:
     """From the header beside the program, else from the program itself."""
+    import subprocess
+
     with contextlib.suppress(OSError):
         match = _HEADER.search((path.parent.parent / "include/node/node_version.h").read_text("utf-8", "replace"))
         if match is not None:
@@ -293,6 +295,10 @@ def place_nodes(nodes: Iterable[NodeProgram], image: ImageFacts, cache: str) -> 
 
 def _folder_with(program: Path, below: Path) -> Path:
     """A folder that holds this program and nothing else; made whole beside its place."""
+    import hashlib
+    import shutil
+    import tempfile
+
     facts = program.stat()
     name = hashlib.blake2s(f"{program} {facts.st_size} {facts.st_mtime_ns}".encode(), digest_size=10).hexdigest()
     place = below / name

@@ -6,31 +6,27 @@ and never with credentials inside the address.
 
 from __future__ import annotations
 
-import ipaddress
-import random
 import re
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 import msgspec
 
-from runyard.action.git_call import (
-    ASK_DEADLINE_S,
-    FETCH_DEADLINE_S,
-    GitCallError,
-    git_environment,
-    run_git,
-)
 from runyard.job import InputError, MachineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
+    from urllib.parse import SplitResult
+
+    from runyard.action.git_call import GitCallError
 
 GITHUB: Final = "https://github.com"
 TRIES: Final = 3
 """How often a server is asked before it counts as out of reach."""
+
+ASK_DEADLINE_S: Final = 30.0
+FETCH_DEADLINE_S: Final = 600.0
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}\Z")
 _COMMIT = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})\Z")
@@ -85,6 +81,8 @@ def remotes_from(environment: Mapping[str, str]) -> Remotes:
             owners[owner.lower()] = _checked_address(address)
         else:
             url = _checked_address(word)
+    from pathlib import Path
+
     hosts = tuple(environment.get("RUNYARD_ACTIONS_HOSTS", "").replace(",", " ").lower().split())
     mirror = environment.get("RUNYARD_ACTIONS_MIRROR", "")
     return Remotes(url=url, owners=owners, hosts=hosts, mirror=str(Path(mirror).absolute()) if mirror else "")
@@ -107,7 +105,16 @@ def _checked_address(address: str) -> str:
     return address
 
 
+def urlsplit(url: str) -> SplitResult:
+    """The parts of an address. The parser is loaded when an address is looked at: most jobs never do."""
+    from urllib import parse
+
+    return parse.urlsplit(url)
+
+
 def _is_loopback(host: str) -> bool:
+    import ipaddress
+
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -144,6 +151,8 @@ class Remote:
     def __init__(self, url: str, token: str = "", stop: Callable[[], bool] | None = None) -> None:
         self.url = url
         self._stop = stop
+        from runyard.action.git_call import git_environment
+
         self._env = git_environment(url, token, protocol=urlsplit(url).scheme)
         self._with_token = bool(token)
 
@@ -195,6 +204,10 @@ class Remote:
 
     def _ask(self, arguments: list[str], deadline_s: float, *, git_dir: Path | None = None) -> bytes:
         """One command that talks to the server, repeated where that can help."""
+        import random
+
+        from runyard.action.git_call import GitCallError, run_git
+
         for attempt in range(1, TRIES + 1):
             try:
                 return run_git(arguments, git_dir=git_dir, env=self._env, deadline_s=deadline_s, stop=self._stop)

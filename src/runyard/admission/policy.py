@@ -12,8 +12,6 @@ sandbox_floor = "bubblewrap"              # the weakest acceptable
 
 from __future__ import annotations
 
-import difflib
-import tomllib
 from typing import Final
 
 import msgspec
@@ -99,6 +97,9 @@ def covers(pattern: str, name: str) -> bool:
 
 def read_policy(data: bytes, path: str) -> Policy:
     """A policy file. What it doesn't name it doesn't restrict. Raises InputError with the key that is wrong."""
+    import difflib
+    import tomllib
+
     try:
         found = tomllib.loads(data.decode("utf-8"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
