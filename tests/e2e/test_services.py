@@ -253,3 +253,38 @@ def test_the_built_in_cache_and_artifact_actions(tmp_path: Path) -> None:
     assert any("'first'" in line and "already exists" in line for line in second)
     assert sorted(path.name for path in (out / "dist").iterdir()) == ["d.txt"], "replaced by the second job"
     assert (out / "b.log/b.log").read_text() == "B"
+
+
+OUTER = """
+name: outer
+outputs: {hit: {value: "${{ steps.c.outputs.cache-hit }}"}}
+runs:
+  using: composite
+  steps:
+    - {id: c, uses: actions/cache@v4, with: {path: kept, key: "${{ github.job }}"}}
+    - {run: "mkdir -p kept && echo more >> kept/file", shell: bash}
+"""
+COMPOSITE = """
+on: push
+jobs:
+  inner:
+    runs-on: ubuntu-latest
+    steps:
+      - uses: actions/checkout@v4
+      - {id: o, uses: ./.github/actions/outer}
+      - run: echo "hit=[${{ steps.o.outputs.hit }}] $(wc -l < kept/file)"
+"""
+
+
+def test_the_built_in_cache_in_a_composite_saves_in_the_post_phase_of_that(tmp_path: Path) -> None:
+    files = {".github/actions/outer/action.yml": OUTER, ".github/workflows/w.yml": COMPOSITE}
+    folder = repository(tmp_path / "repo", files)
+    for line, said in (("hit=[] 1", "Cache saved with key: inner"), ("hit=[true] 2", "Cache hit occurred on")):
+        seen = run_events(folder, "--sandbox", "bubblewrap", "--network", "none", deadline_s=50)
+        log = seen.log("inner")
+        assert seen.run == "success", "\n".join(log) + seen.err
+        assert line in log
+        assert any(each.startswith(said) for each in log)
+        assert log.index(line) < next(at for at, each in enumerate(log) if each.startswith(said))
+        names = [event["step"]["name"] for event in seen.of_type("step_started")]
+        assert "Post Run ./.github/actions/outer" in names
