@@ -43,7 +43,6 @@ from runyard.job import (
     Template,
     Usage,
 )
-from runyard.sandbox.container_wishes import RegistryLogin
 from runyard.sandbox.contract import (
     Capabilities,
     ContainerRun,
@@ -74,6 +73,7 @@ FILE_VARIABLES = {
 if TYPE_CHECKING:
     from runyard.engine.actions import ActionStore
     from runyard.engine.state import JobHooks
+    from runyard.sandbox.container_wishes import RegistryLogin
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):

@@ -369,10 +369,9 @@ class JobRun:
         elif self._cancelled is None:
             self._cancelled = cancel
             job.status = "cancelled"
-            if job.session_is_open:
-                self._stop_what_should()
-            else:
+            if not job.session_is_open:
                 self._abort.set()
+            self._stop_what_should()
             self._after(job.settings.clean_up_s, self._force)
 
     def _stop_what_should(self) -> None:
