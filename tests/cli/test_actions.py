@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from action.origins import make_origin
-from runyard.action.checkout import declares, plan_checkout
-from runyard.action.declaration import CHECKOUT
+from runyard.action.artifacts import plan_download, plan_upload
+from runyard.action.checkout import plan_checkout
+from runyard.action.declaration import CHECKOUT, DECLARATIONS, DOWNLOAD_ARTIFACT, UPLOAD_ARTIFACT, Declaration
+from runyard.action.native import built_in
 from runyard.cli.main import run
-from runyard.job import InputError
+from runyard.github.runner import encode_message, message_of
+from runyard.job import ActionStep, Claim, ContainerActionStep, InputError, JobSpec, Json, RunContext
 from source.repositories import git, make_repository
 
 if TYPE_CHECKING:
@@ -149,9 +152,7 @@ def test_the_manifest_is_what_the_adapter_takes(capsys: pytest.CaptureFixture[st
     exported = json.loads(capsys.readouterr().out)
     assert exported["version"] == 1
     assert "node24" in exported["runs_using"]
-    for major in range(1, 10):
-        assert declares("", f"v{major}") is (major in CHECKOUT.majors)
-        assert declares("", f"v{major}.1.2") is (major in CHECKOUT.majors)
+    assert {each["repository"] for each in exported["adapters"]} >= {"actions/checkout", "actions/cache"}
     for each in CHECKOUT.inputs:
         value = (
             "o/r" if each.name == "repository" else "1" if each.name == "fetch-depth" else (each.values or ("x",))[0]
@@ -162,3 +163,56 @@ def test_the_manifest_is_what_the_adapter_takes(capsys: pytest.CaptureFixture[st
                 plan_checkout({each.name: "other"}, "o/r")
     with pytest.raises(InputError):
         plan_checkout({"undeclared": "x"}, "o/r")
+
+
+@pytest.mark.parametrize("declared", DECLARATIONS, ids=lambda each: "/".join((each.repository, *each.paths[:1])))
+def test_an_adapter_stands_for_what_it_declares_and_nothing_else(declared: Declaration) -> None:
+    for path in declared.paths:
+        for major in range(1, 12):
+            for ref in (f"v{major}", f"v{major}.1.2"):
+                step = ActionStep(id="x", number=1, repository=declared.repository, path=path, ref=ref)
+                assert (built_in(step) is not None) is (major in declared.majors), ref
+    other = ActionStep(id="x", number=1, repository=declared.repository, path="other", ref="v4")
+    assert built_in(other) is None
+
+
+def test_what_adapters_of_artifacts_refuse_is_declared() -> None:
+    for each in UPLOAD_ARTIFACT.inputs:
+        for value in each.values or ("1",):
+            plan_upload({"path": "x", each.name: value})
+        if each.values is not None:
+            with pytest.raises(InputError):
+                plan_upload({"path": "x", each.name: "other"})
+    for names in DOWNLOAD_ARTIFACT.forbidden:
+        with pytest.raises(InputError):
+            plan_download(dict.fromkeys(names, "1"), workspace="/w", home="/h")
+
+
+def test_an_audit_of_a_saved_message(project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    del project
+    steps = (
+        ActionStep(id="a", number=1, repository="evil/n", ref="v1"),
+        ContainerActionStep(id="b", number=2, image="debian:12"),
+        ActionStep(id="c", number=3, repository="good/n", ref="v1"),
+    )
+    spec = JobSpec(id="1", run_id="2", key="k", job="build", name="build", steps=steps)
+    github: dict[str, Json] = {"repository": "o/r", "ref": "refs/heads/main", "sha": "a" * 40}
+    made = Claim(
+        attempt=1,
+        lease_id="1",
+        expires_in_s=600,
+        spec=spec,
+        context=RunContext(github=github, event={}),
+        secrets={"GITHUB_TOKEN": "s3cr3t-value"},
+        tokens={"job": "a.b.c"},
+        endpoints={"run": "https://run.example/"},
+    )
+    (tmp_path / "message.json").write_bytes(encode_message(message_of(made, request_id=1)))
+    policy = tmp_path / "policy.toml"
+    policy.write_text('actions = ["good/*"]\ndocker_images = []\n')
+    code = run(["capabilities", "check", str(tmp_path / "message.json"), "--policy", str(policy)])
+    said = capsys.readouterr().out
+    assert code == 1
+    assert [line.rpartition("  ")[2] for line in said.splitlines()] == ["[action]", "[image]"]
+    assert "evil/n" in said
+    assert "s3cr3t-value" not in said

@@ -168,3 +168,61 @@ def test_an_image_that_no_node_fits_is_refused_by_the_plan(tmp_path: Path) -> No
     assert [note["step"] for note in notes if note["code"] == "no_node"] == [1], notes
     assert told.code == 3
     assert runyard(folder, "run", "--plan").code == 0
+
+
+def test_F16_inputs_stay_inside_and_become_no_environment(tmp_path: Path) -> None:
+    node = "inputs: {own: {default: mine}}\nruns: {using: node20, main: m.js}\n"
+    script = "console.log(Object.keys(process.env).filter(k => k.startsWith('INPUT_')).join())"
+    outer = """
+inputs: {name: {default: outer-default}}
+runs:
+  using: composite
+  steps:
+    - {shell: bash, run: 'env | grep ^INPUT_ || echo clean'}
+    - uses: ./inner
+    - uses: ./node
+    - {shell: bash, run: 'echo "after=${{ inputs.name }}"'}
+"""
+    inner = """
+inputs: {name: {default: inner-default}}
+runs:
+  using: composite
+  steps:
+    - {shell: bash, run: 'echo "inner=${{ inputs.name }} $INPUT_NAME."'}
+"""
+    files = {"outer/action.yml": outer, "inner/action.yml": inner, "node/action.yml": node, "node/m.js": script}
+    folder = project(tmp_path, "uses: actions/checkout@v4", "{uses: ./outer, with: {name: given}}", files=files)
+    told = run_events(folder, *FLAGS)
+    assert told.code == 0, told.out[-3000:]
+    lines = [line for line in told.log("j", "output") if "=" in line or line in ("clean", "INPUT_OWN")]
+    assert lines == ["clean", "inner=inner-default .", "INPUT_OWN", "after=given"]
+
+
+@pytest.mark.parametrize("tolerated", [False, True], ids=["F36", "F36-tolerated"])
+def test_F36_failures_inside_are_tolerated_and_handled(tmp_path: Path, tolerated: bool) -> None:
+    action = """
+runs:
+  using: composite
+  steps:
+    - {id: bad, shell: bash, run: exit 3, continue-on-error: true}
+    - {shell: bash, run: 'echo "o=${{ steps.bad.outcome }} c=${{ steps.bad.conclusion }}"'}
+    - {id: worse, shell: bash, run: exit 4}
+    - {if: failure(), shell: bash, run: echo cleanup}
+    - {shell: bash, run: echo never}
+"""
+    steps = (
+        "uses: actions/checkout@v4",
+        f"{{id: x, uses: ./a, continue-on-error: {str(tolerated).lower()}}}",
+        "{if: failure(), run: echo on-failure}",
+        "{if: always(), run: 'echo x=${{ steps.x.outcome }},${{ steps.x.conclusion }}'}",
+    )
+    told = run_events(project(tmp_path, *steps, files={"a/action.yml": action}), *FLAGS)
+    lines = told.log("j", "output")
+    assert "o=failure c=success" in lines
+    assert "cleanup" in lines
+    assert "never" not in lines
+    assert ("on-failure" in lines) is not tolerated
+    assert f"x=failure,{'success' if tolerated else 'failure'}" in lines
+    assert told.code == (0 if tolerated else 1)
+    step = next(each for each in told.of_type("step_finished") if each["step"]["number"] == 2)
+    assert "exit code 4" in (step["reason"] or "")

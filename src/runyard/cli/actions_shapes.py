@@ -60,6 +60,7 @@ class Adapter(msgspec.Struct, kw_only=True):
     inputs: list[AdapterInput]
     outputs: list[str]
     effects: list[str]
+    forbidden: list[list[str]]
 
 
 class CapabilityManifest(msgspec.Struct, kw_only=True):

@@ -218,22 +218,43 @@ def _place(step: Step) -> dict[str, Any]:
 
 def _adapter_problems(step: ActionStep) -> list[str]:
     """Literal inputs that the built-in adapter refuses; what is computed is judged when the step runs."""
-    from runyard.action.checkout import plan_checkout
     from runyard.action.native import built_in
     from runyard.job import InputError, MappingToken, TextToken
 
-    if built_in(step) != "checkout" or not isinstance(step.inputs, MappingToken):
+    name = built_in(step)
+    entries = step.inputs.entries if isinstance(step.inputs, MappingToken) else ()
+    if name is None or (any(not isinstance(entry.value, TextToken) for entry in entries) and name != "checkout"):
         return []
     given = {
         entry.key.value: entry.value.value
-        for entry in step.inputs.entries
+        for entry in entries
         if isinstance(entry.key, TextToken) and isinstance(entry.value, TextToken)
     }
     try:
-        plan_checkout(given, "")
+        _plan(name, given)
     except InputError as error:
         return [error.message]
     return []
+
+
+def _plan(name: str, given: dict[str, str]) -> None:
+    """Read inputs as the adapter of that name does. Raises InputError for what it refuses."""
+    if name == "checkout":
+        from runyard.action.checkout import plan_checkout
+
+        plan_checkout(given, "")
+    elif name.startswith("cache"):
+        from runyard.action.cache import plan_cache
+
+        plan_cache(given)
+    elif name == "upload_artifact":
+        from runyard.action.artifacts import plan_upload
+
+        plan_upload(given)
+    else:
+        from runyard.action.artifacts import plan_download
+
+        plan_download(given, workspace="/", home="/")
 
 
 def _line(each: Violation) -> str:
@@ -273,6 +294,7 @@ def manifest() -> CapabilityManifest:
             ],
             outputs=list(each.outputs),
             effects=list(each.effects),
+            forbidden=[list(names) for names in each.forbidden],
         )
         for each in DECLARATIONS
     ]
