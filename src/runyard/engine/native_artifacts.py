@@ -7,8 +7,10 @@ clients can read them; they come in as a tree that was unpacked outside, with ca
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import posixpath
+import shutil
 import tarfile
 import tempfile
 import zipfile
@@ -144,7 +146,7 @@ class _Upload:
 
     async def _store(self, found: list[str], root: str) -> StoredArtifact:
         plan = self._plan
-        with tempfile.TemporaryDirectory(prefix="making-", dir=self._stores.room(), ignore_cleanup_errors=True) as room:
+        async with _room(self._stores, "making-") as room:
             packed = f"{room}/it"
             name, mime = plan.name, "application/zip"
             if plan.archive:
@@ -172,6 +174,16 @@ class _Upload:
         job = self._job
         scratch = f"{job.layout.temp}/{fresh_name()}"
         return stream(job.session, ("cat", "--", path), env=job.base_environment, cwd="/", scratch=scratch)
+
+
+@contextlib.asynccontextmanager
+async def _room(stores: Stores, prefix: str) -> AsyncIterator[str]:
+    """A folder of the host for a while; large ones are removed outside the loop."""
+    folder = await asyncio.to_thread(tempfile.mkdtemp, prefix=prefix, dir=stores.room())
+    try:
+        yield folder
+    finally:
+        await asyncio.to_thread(shutil.rmtree, folder, True)
 
 
 async def _keep(path: str, data: AsyncIterator[bytes]) -> None:
@@ -235,7 +247,7 @@ async def _download(frame: Frame, stores: Stores, plan: DownloadPlan, ref: str) 
     for each in chosen:
         known = Known(each.id, each.name, each.size)
         target = target_of(plan, known, len(chosen), ref)
-        with tempfile.TemporaryDirectory(prefix="opened-", dir=stores.room(), ignore_cleanup_errors=True) as folder:
+        async with _room(stores, "opened-") as folder:
             await asyncio.to_thread(stores.unpack_artifact, each, folder)
             await asyncio.to_thread(_plain_modes, folder)
             frame.job.touched = True
