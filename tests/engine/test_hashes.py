@@ -116,5 +116,7 @@ def test_an_answer_that_is_not_whole_is_refused() -> None:
 def test_the_scripts_run_under_busybox(workspace: Path) -> None:
     for script in (_LIST, _RESOLVE, _HASH):
         stdin = os.fsencode(str(workspace / "f")) + b"\0"
-        done = subprocess.run(["busybox", "sh", "-c", script], input=stdin, capture_output=True, timeout=20, check=False)
+        done = subprocess.run(
+            ["busybox", "sh", "-c", script], input=stdin, capture_output=True, timeout=20, check=False
+        )
         assert str(workspace).encode() in done.stdout

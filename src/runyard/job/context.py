@@ -13,8 +13,8 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The contexts that belong to the run.
 
     `github` is the `github` context without `event` and without `token`; `event_digest` is the payload's SHA-256 in
-    hex, and `event` the payload itself where the run travels whole (a Claim). `files` is the file table that Positions index
-    from 1.
+    hex, and `event` the payload itself where the run travels whole (a Claim). `files` is the file table that Positions
+    index from 1.
     """
 
     github: dict[str, Json]
