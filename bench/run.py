@@ -1,5 +1,8 @@
 """Measures the rows of the table of numbers: `./dev bench [ROW…]`. Prints ratio, target and verdict of each figure.
 
+Targets are meant for a machine with nothing else to do. Where others work beside it, read the ratio to the baseline of
+the same run, and give what is measured the right of way: `chrt -f 10 ./dev bench`.
+
 Exit code 0 also when targets are missed: a benchmark tells, it does not judge a change; `--strict` ends with 1 then.
 """
 

@@ -54,6 +54,8 @@ EXPORTED_GITHUB = frozenset(
 )
 """The keys of `github` that become variables (7.1); never `token` or `event`."""
 
+_GITHUB_NAMES = {key: f"GITHUB_{key.upper()}" for key in EXPORTED_GITHUB}
+
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -61,8 +63,9 @@ def github_variables(github: Mapping[str, Json]) -> dict[str, str]:
     """`GITHUB_*` from the context: text as it is, booleans and null as text, objects never."""
     found = {}
     for key, value in github.items():
-        if key in EXPORTED_GITHUB and (text := _exported(value)) is not None:
-            found[f"GITHUB_{key.upper()}"] = text
+        variable = _GITHUB_NAMES.get(key)
+        if variable is not None and (text := _exported(value)) is not None:
+            found[variable] = text
     return found
 
 

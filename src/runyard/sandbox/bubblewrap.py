@@ -316,9 +316,9 @@ class BubblewrapSession:
         """Start a command; one round trip. Raises MachineError when the sandbox is gone."""
         link = self._alive()
         order = {
-            "argv": [os.fsencode(word) for word in command.argv],
-            "env": {os.fsencode(key): os.fsencode(value) for key, value in command.env.items()},
-            "cwd": os.fsencode(command.cwd),
+            "argv": [_encoded(word) for word in command.argv],
+            "env": {_encoded(key): _encoded(value) for key, value in command.env.items()},
+            "cwd": _encoded(command.cwd),
             "files_in": [(file.path, file.data, file.mode) for file in command.files_in],
             "files_out": [(file.path, file.limit) for file in command.files_out],
             "stdin": command.stdin,
@@ -412,6 +412,11 @@ class BubblewrapSession:
         left += self._owned.remove()
         self._left = Leftovers(tuple(left))
         return self._left
+
+
+def _encoded(text: str) -> bytes:
+    """What `os.fsencode` gives, without its looking for path objects: a step has a hundred of these."""
+    return text.encode("utf-8", "surrogateescape")
 
 
 async def _serve(take: TakeConnection, connection: socket.socket) -> None:

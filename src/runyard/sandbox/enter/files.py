@@ -20,28 +20,19 @@ def _parts(path: str) -> list[str]:
     return parts
 
 
-def open_folder(parts: list[str], *, make: bool) -> int:
-    """The folder at these parts, each opened without following a link; missing ones are made if `make`."""
-    here = os.open("/", _FOLDER)
+def _open_below(above: int, part: str, *, make: bool) -> int:
+    """The folder `part` of an open folder, not followed if it is a link, made where it is missing if `make`."""
     try:
-        for part in parts:
-            try:
-                below = os.open(part, _FOLDER, dir_fd=here)
-            except FileNotFoundError:
-                if not make:
-                    raise
-                os.mkdir(part, 0o755, dir_fd=here)
-                below = os.open(part, _FOLDER, dir_fd=here)
-            os.close(here)
-            here = below
-    except OSError:
-        os.close(here)
-        raise
-    return here
+        return os.open(part, _FOLDER, dir_fd=above)
+    except FileNotFoundError:
+        if not make:
+            raise
+        os.mkdir(part, 0o755, dir_fd=above)
+        return os.open(part, _FOLDER, dir_fd=above)
 
 
 class Folders:
-    """Opens folders once for the files of one command, which mostly share one."""
+    """Opens folders once for the files of one command, which mostly share one or lie beside each other."""
 
     def __init__(self, *, make: bool) -> None:
         self._make = make
@@ -54,12 +45,26 @@ class Folders:
         if fd is None or name in ("", ".", ".."):
             parts = _parts(path)
             name = parts.pop()
-            fd = self._open[folder] = open_folder(parts, make=self._make)
+            fd = self._open[folder] = self._walk(parts)
         return fd, name
+
+    def _walk(self, parts: list[str]) -> int:
+        """Each part opened on its own from the last folder on the way that is open already."""
+        here = self._open.get("/")
+        if here is None:
+            here = self._open["/"] = os.open("/", _FOLDER)
+        at = ""
+        for part in parts:
+            at = f"{at}/{part}"
+            below = self._open.get(at)
+            if below is None:
+                below = self._open[at] = _open_below(here, part, make=self._make)
+            here = below
+        return here
 
     def close(self) -> None:
         """Let go of them."""
-        for fd in self._open.values():
+        for fd in set(self._open.values()):
             os.close(fd)
         self._open.clear()
 
