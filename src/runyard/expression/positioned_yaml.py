@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
@@ -107,7 +108,7 @@ class Mapping:
 Node: TypeAlias = Scalar | Sequence | Mapping
 
 _TAG = "tag:yaml.org,2002:"
-_UNREADABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_UNREADABLE_ASCII = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
 _HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]+\Z")
 _OCTAL = re.compile(r"0o[0-7]+\Z")
@@ -162,12 +163,18 @@ def read_yaml(source: str | bytes, *, path: str | None = None, limits: YamlLimit
         source = source.removeprefix("\ufeff")
     if len(source) > limits.characters:
         raise _too_long(path, limits)
-    bad = _UNREADABLE.search(source)
+    bad = (_UNREADABLE_ASCII if source.isascii() else _unreadable()).search(source)
     if bad is not None:
         line, column = _place(source[: bad.start()])
         what = "this is a binary file" if bad.group() == "\0" else "a character that YAML does not take"
         raise YamlError(f"{what}: U+{ord(bad.group()):04X}", path=path, line=line, column=column, code="yaml.character")
     return _Builder(path, limits).build(source)
+
+
+@lru_cache(maxsize=1)
+def _unreadable() -> re.Pattern[str]:
+    """What YAML doesn't take anywhere; made when the first file needs it, as that takes milliseconds."""
+    return re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def duplicate_keys(mapping: Mapping) -> Iterator[Scalar]:
