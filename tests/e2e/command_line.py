@@ -95,7 +95,7 @@ def runyard(
 def run_events(folder: Path, *arguments: str, **more: Any) -> Told:
     """`runyard run --format jsonl`, its events read."""
     told = runyard(folder, "run", "--format", "jsonl", *arguments, **more)
-    told.events = [json.loads(line) for line in told.out.splitlines()]
+    told.events = [json.loads(line) for line in told.out.split("\n")[:-1]]
     return told
 
 

@@ -36,7 +36,7 @@ class Going:
 
     def events(self) -> list[dict[str, Any]]:
         """The whole lines so far."""
-        return [json.loads(line) for line in self.out.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        return [json.loads(line) for line in self.out.read_text().split("\n")[:-1]]
 
     def until(self, text: str) -> None:
         """Wait until this stands in the output."""

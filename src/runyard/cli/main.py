@@ -22,8 +22,19 @@ _ONLY_TELLS = {"--list", "--plan", "--help", "-h"}
 """With these, `run` starts no job."""
 
 
+def _replace_closed_streams() -> None:
+    """A standard stream that is closed leads to nowhere, so that nothing opened later takes its number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(descriptor, descriptor == number)
+            mode = "w" if number else "r"
+            setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - a descriptor, for good
+
+
 def main() -> NoReturn:
     """The entry point. Exits with the codes that the command line documents."""
+    _replace_closed_streams()
     arguments = sys.argv[1:]
     if arguments == ["--version"]:
         import runyard
