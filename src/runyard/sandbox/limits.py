@@ -10,6 +10,7 @@ what is mounted where, `/proc/self/cgroup` where we are. What can't be limited h
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import time
 from typing import Final, Literal
@@ -17,6 +18,9 @@ from typing import Final, Literal
 import msgspec
 
 from runyard.job import Limits, MachineError, Refused
+
+PROCESSES: Final = 4096
+"""What a job may have at a time where nobody said: a fork bomb must not take the machine with it."""
 
 Controller = Literal["memory", "cpu", "pids", "cpuacct"]
 
@@ -118,6 +122,19 @@ def _hands_down(path: str, controllers: tuple[str, ...]) -> bool:
     except OSError:
         return False
     return True
+
+
+def counted_apart() -> bool:
+    """Whether this kernel counts the processes of a user namespace apart (5.14), so that RLIMIT_NPROC bounds one job.
+
+    Before that, the count is that of the user on the whole machine, and a bound of it would hit the wrong ones.
+    """
+    major, minor = (int("".join(itertools.takewhile(str.isdigit, part)) or 0) for part in _release())
+    return (major, minor) >= (5, 14)
+
+
+def _release() -> list[str]:
+    return [*os.uname().release.split("."), "0", "0"][:2]
 
 
 def wanted(limits: Limits) -> tuple[Controller, ...]:
