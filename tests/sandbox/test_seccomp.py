@@ -61,6 +61,10 @@ def test_every_listed_call_is_refused_and_others_are_not(machine: str) -> None:
             assert verdict(program, audit, number, 0) == ALLOW
             for bit in (0x00020000, 0x02000000, 0x04000000, 0x08000000, NEW_USER, 0x20000000, 0x40000000, 0x80):
                 assert verdict(program, audit, number, bit) == refused(errno.EPERM)
+        elif name == "socket":
+            for family in (1, 2, 10, 16, 38):  # local, the two internets, netlink, the kernel's ciphers
+                assert verdict(program, audit, number, family) == ALLOW
+            assert verdict(program, audit, number, 40) == refused(errno.EPERM), "the hypervisor's sockets"
         elif name == "clone3":
             assert verdict(program, audit, number) == refused(errno.ENOSYS)
         else:
@@ -113,6 +117,7 @@ call("userfaultfd", 0)
 call("perf_event_open", nothing, 0, 0, 0, 0)
 call("io_uring_setup", 1, nothing)
 call("fsopen", b"tmpfs", 0)
+call("socket", 40, 1, 0)
 call("clone3", nothing, 0)
 thread = threading.Thread(target=lambda: print("thread ran", flush=True))
 thread.start(); thread.join()
@@ -145,7 +150,7 @@ def test_the_filter_behaves_from_inside(tmp_path: Path) -> None:
             finally:
                 await session.close()
 
-    once = ("setns", "mount", "keyctl", "bpf", "userfaultfd", "perf_event_open", "io_uring_setup", "fsopen")
+    once = ("setns", "mount", "keyctl", "bpf", "userfaultfd", "perf_event_open", "io_uring_setup", "fsopen", "socket")
     names = ("unshare", "unshare", *once)
     expected = [f"{name} EPERM" for name in names] + ["clone3 ENOSYS", "thread ran", "fork 7"]
     assert asyncio.run(go()).splitlines() == expected

@@ -41,6 +41,7 @@ TMPFS_MB: Final = 64
 _ERRNO: Final = "SCMP_ACT_ERRNO"
 _EPERM: Final = 1
 _ENOSYS: Final = 38
+_VSOCK: Final = 40
 _NAMESPACE_FLAGS: Final = (0x80, 0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000)
 
 
@@ -56,7 +57,8 @@ def seccomp_profile(machine: str) -> dict[str, Any]:
     _, numbers = ARCHITECTURES[machine]
     unknown = ["clone3"]
     by_flags = ["clone", "unshare"]
-    refused = sorted(set(numbers) - {*unknown, *by_flags})
+    by_family = ["socket"]
+    refused = sorted(set(numbers) - {*unknown, *by_flags, *by_family})
     rules: list[dict[str, Any]] = [
         {"names": unknown, "action": _ERRNO, "errnoRet": _ENOSYS},
         {"names": refused, "action": _ERRNO, "errnoRet": _EPERM},
@@ -64,6 +66,8 @@ def seccomp_profile(machine: str) -> dict[str, Any]:
     for flag in _NAMESPACE_FLAGS:
         one = {"index": 0, "value": flag, "valueTwo": flag, "op": "SCMP_CMP_MASKED_EQ"}
         rules.append({"names": by_flags, "action": _ERRNO, "errnoRet": _EPERM, "args": [one]})
+    vsock = {"index": 0, "value": _VSOCK, "op": "SCMP_CMP_EQ"}
+    rules.append({"names": by_family, "action": _ERRNO, "errnoRet": _EPERM, "args": [vsock]})
     name = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}[machine]
     return {"defaultAction": "SCMP_ACT_ALLOW", "architectures": [name], "syscalls": rules}
 

@@ -33,6 +33,7 @@ _ARCHITECTURE_AT: Final = 4
 _FIRST_ARGUMENT_AT: Final = 16  # its low half, on little-endian machines
 _NAMESPACE_FLAGS: Final = 0x7E020080
 _X32: Final = 0x40000000
+_VSOCK: Final = 40  # the line to the hypervisor: no network namespace holds it
 
 _SAME_EVERYWHERE: Final = {
     "io_uring_setup": 425,
@@ -53,6 +54,7 @@ ARCHITECTURES: Final[dict[str, tuple[int, dict[str, int]]]] = {
             "clone": 56,
             "unshare": 272,
             "setns": 308,
+            "socket": 41,
             "mount": 165,
             "umount2": 166,
             "pivot_root": 155,
@@ -77,6 +79,7 @@ ARCHITECTURES: Final[dict[str, tuple[int, dict[str, int]]]] = {
             "clone": 220,
             "unshare": 97,
             "setns": 268,
+            "socket": 198,
             "mount": 40,
             "umount2": 39,
             "pivot_root": 41,
@@ -99,6 +102,7 @@ ARCHITECTURES: Final[dict[str, tuple[int, dict[str, int]]]] = {
 """Audit number and system call numbers by architecture."""
 
 _BY_FLAGS: Final = ("clone", "unshare")
+_BY_FAMILY: Final = ("socket",)
 _UNKNOWN: Final = ("clone3",)
 """Answered as if the kernel didn't know it, so that the C library falls back to a call whose flags can be seen."""
 
@@ -106,7 +110,7 @@ _UNKNOWN: Final = ("clone3",)
 def build_filter(machine: str) -> bytes:
     """The filter's bytes for `x86_64` or `aarch64`."""
     audit, numbers = ARCHITECTURES[machine]
-    refused = [numbers[name] for name in numbers if name not in (*_BY_FLAGS, *_UNKNOWN)]
+    refused = [numbers[name] for name in numbers if name not in (*_BY_FLAGS, *_BY_FAMILY, *_UNKNOWN)]
     program = [
         (_LOAD, 0, 0, _ARCHITECTURE_AT),
         (_EQUAL, 1, 0, audit),
@@ -122,6 +126,14 @@ def build_filter(machine: str) -> bytes:
             (_EQUAL, 0, 4, numbers[name]),
             (_LOAD, 0, 0, _FIRST_ARGUMENT_AT),
             (_ANY_BIT, 0, 1, _NAMESPACE_FLAGS),
+            (_ANSWER, 0, 0, _EPERM),
+            (_ANSWER, 0, 0, _ALLOW),
+        ]
+    for name in _BY_FAMILY:
+        program += [
+            (_EQUAL, 0, 4, numbers[name]),
+            (_LOAD, 0, 0, _FIRST_ARGUMENT_AT),
+            (_EQUAL, 0, 1, _VSOCK),
             (_ANSWER, 0, 0, _EPERM),
             (_ANSWER, 0, 0, _ALLOW),
         ]

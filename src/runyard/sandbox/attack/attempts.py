@@ -274,6 +274,7 @@ _CALLS: Final[tuple[tuple[str, str, tuple[str, ...]], ...]] = (
     ("clone a user namespace", "clone", ("0x10000011", "0", "0", "0", "0")),
     ("call clone3", "clone3", ("%", "0")),
     ("enter another namespace", "setns", ("-1", "0")),
+    ("open a socket to the hypervisor", "socket", ("40", "1", "0")),
     ("read the keyring", "keyctl", ("0", "-4", "0")),
     ("add a key", "add_key", ("@user", "@runyard", "@x", "1", "-4")),
     ("request a key", "request_key", ("@user", "@runyard", "0", "0")),
