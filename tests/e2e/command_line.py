@@ -28,11 +28,11 @@ class Told:
     err: str
     events: list[dict[str, Any]] = field(default_factory=list)
 
-    def of_type(self, kind: str, **fields: Any) -> list[dict[str, Any]]:
+    def of_type(self, type_: str, /, **fields: Any) -> list[dict[str, Any]]:
         return [
             event
             for event in self.events
-            if event["type"] == kind and all(event.get(key) == value for key, value in fields.items())
+            if event["type"] == type_ and all(event.get(key) == value for key, value in fields.items())
         ]
 
     def log(self, job: str, *kinds: str) -> list[str]:
