@@ -54,14 +54,30 @@ def engine_socket() -> str:
     return path
 
 
+def podman_socket() -> str:
+    """The socket of Podman's service, started if need be; skips the test where Podman can't be."""
+    path = default_socket("podman")
+    started = subprocess.run(
+        [str(Path(__file__).resolve().parent.parent / ".ci" / "engine"), "podman"],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+        check=False,
+    )
+    if started.returncode != 0:
+        pytest.skip(f"no Podman here: {started.stderr.strip()[-300:]}")
+    return path
+
+
 def busybox_image(user: str = "", extra: tuple[str, ...] = ()) -> str:
     """A busybox root as an engine's image; `user` is the image's user, `extra` further Dockerfile lines."""
     return asyncio.run(_ensured("busybox", _busybox_tar(), user, extra))
 
 
-def bash_image() -> str:
+def bash_image(socket_path: str | None = None) -> str:
     """The busybox root with this machine's bash beside it; `/bin/sh` is still the busybox."""
-    return asyncio.run(_ensured("bash", _busybox_tar(with_bash=True), "", ()))
+    return asyncio.run(_ensured("bash", _busybox_tar(with_bash=True), "", (), socket_path))
 
 
 def shell_less_image() -> str:
@@ -79,20 +95,17 @@ async def _version(path: str) -> None:
         await api.version()
 
 
-async def _ensured(kind: str, tar: Path | bytes, user: str, extra: tuple[str, ...]) -> str:
+async def _ensured(
+    kind: str, tar: Path | bytes, user: str, extra: tuple[str, ...], socket_path: str | None = None
+) -> str:
     digest = hashlib.sha256(tar if isinstance(tar, bytes) else tar.name.encode())
     changes = [SEARCH_PATH, LABEL, *([f"USER {user}"] if user else []), *extra]
     digest.update("\n".join(changes).encode())
     name = f"runyard-test/{kind}:{digest.hexdigest()[:16]}"
-    async with EngineApi(engine_socket_unchecked()) as api:
+    async with EngineApi(socket_path or default_socket()) as api:
         if await api.image(name) is None:
             await api.import_image(_pieces(tar), name, changes)
     return name
-
-
-def engine_socket_unchecked() -> str:
-    """Where the engine is, without asking whether it answers."""
-    return default_socket()
 
 
 async def _pieces(tar: Path | bytes) -> AsyncIterator[bytes]:

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from runyard.sandbox.docker_wire import ImageInfo
 
 CLOSE_S: Final = 15.0
+REMOVE_S: Final = 10.0
+ASK_S: Final = 15.0
 _PIDS_SPARE: Final = 16
 
 
@@ -63,8 +65,8 @@ class DockerSandbox:
         self.kind = kind
         self.state = state or records.state_folder()
         self.socket_path = socket_path or default_socket(kind)
-        self.version = ask_now(self.socket_path, "/version", EngineVersion)
-        self.info = ask_now(self.socket_path, "/info", EngineInfo)
+        self.version = ask_now(self.socket_path, "/version", EngineVersion, ASK_S)
+        self.info = ask_now(self.socket_path, "/info", EngineInfo, ASK_S)
         self.capabilities = _able(kind, self.version, self.info)
 
     def api(self) -> EngineApi:
@@ -399,6 +401,8 @@ class DockerSession:
             return refused
         assert self.image is not None
         started_with = {"PATH", "HOME", "HOSTNAME", "TERM", "container", *docker_config.image_variables(self.image)}
+        if self._sandbox.version.is_podman:
+            started_with = set()  # Podman has no words for taking a variable away
         argv = command.argv
         if command.terminal is not None and self._supervisor is not None:
             # The engine sets a terminal's size only after the process began, so a shell sets it before.
@@ -552,8 +556,7 @@ class DockerSession:
             if self._containers is not None:
                 left += await self._containers.close()
             if self.container:
-                await self.api.remove_container(self.container)
-                await _until_gone(self.api, self.container)
+                await _remove_for_good(self.api, self.container)
             for running in self._execs:
                 await running.release()
             if self.bridge is not None:
@@ -561,6 +564,8 @@ class DockerSession:
             left += await docker_images.remove_volumes(self.api, self.state, self._volumes)
         except EngineError as refused:
             left.append(f"container {self.name}: {refused.message}")
+        except TimeoutError:
+            left.append(f"container {self.name}: the engine did not remove it within {REMOVE_S:g} s")
         return left
 
 
@@ -570,14 +575,22 @@ def _has_no_shell(refused: EngineError) -> bool:
     return docker_config.SHELL in said and ("no such file" in said or "not found" in said)
 
 
-async def _until_gone(api: EngineApi, container: str) -> None:
-    """An engine that removes a container by itself may answer before it has."""
-    while True:
-        try:
-            await api.container(container)
-        except NoSuchObjectError:
-            return
-        await asyncio.sleep(0.02)
+async def _remove_for_good(api: EngineApi, container: str) -> None:
+    """Remove a container that may be ending by itself at this moment.
+
+    An engine that removes it of its own accord may answer before it has, and Podman can't kill what has just ended.
+    """
+    async with asyncio.timeout(REMOVE_S):
+        while True:
+            pause = 0.02
+            try:
+                await api.remove_container(container)
+                await api.container(container)
+            except NoSuchObjectError:
+                return
+            except EngineError:
+                pause = 0.2
+            await asyncio.sleep(pause)
 
 
 async def _serve(take: TakeConnection, connection: socket.socket) -> None:

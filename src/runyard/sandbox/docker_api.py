@@ -208,8 +208,8 @@ class EngineApi:
 
     async def import_image(self, tar: AsyncIterable[bytes], name: str, changes: Sequence[str] = ()) -> None:
         """Make an image from a root file system; `changes` are Dockerfile lines (`ENV …`, `USER …`)."""
-        repo, _, tag = name.rpartition(":")
-        query = [("fromSrc", "-"), ("repo", repo), ("tag", tag), *(("changes", line) for line in changes)]
+        # One parameter for name and tag: Podman forgets the tag where it stands on its own.
+        query = [("fromSrc", "-"), ("repo", name), *(("changes", line) for line in changes)]
         path = "/images/create?" + "&".join(f"{key}={quote(value, safe='')}" for key, value in query)
         headers = {"Content-Type": "application/x-tar"}
         async with self._answer("POST", path, data=tar, headers=headers, deadline_s=300.0) as answer:
