@@ -187,3 +187,11 @@ def test_groups_are_removed_with_what_is_left_in_them() -> None:
     finally:
         process.kill()
         process.wait(10)
+
+
+def test_engines_are_asked_where_one_was_used(tmp_path: Path) -> None:
+    """A run asks no engine as long as none was opened from its state folder; afterwards it always does."""
+    assert not records.uses_engines(str(tmp_path))
+    records.note_engines(str(tmp_path))
+    records.note_engines(str(tmp_path))
+    assert records.uses_engines(str(tmp_path))

@@ -40,12 +40,12 @@ def main() -> NoReturn:
         import runyard
 
         _leave(_print_version(runyard.__version__))
-    gc.set_threshold(
-        50_000
-    )  # what is loaded stays: to look for garbage in it each 700 objects costs a tenth of a start
+    # What is loaded stays: to look for garbage in it each 700 objects costs a tenth of a start.
+    gc.set_threshold(50_000)
     if arguments[:1] == ["run"] and _ONLY_TELLS.isdisjoint(arguments):
         from runyard.engine import early
 
+        gc.disable()  # until jobs run, nothing is garbage: `run_execute` enables it
         early.fork()
     _leave(run(arguments))
 

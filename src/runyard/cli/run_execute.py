@@ -7,6 +7,7 @@ orders. The exit code is made here and nowhere else.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -32,6 +33,8 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 def execute(prepared: Prepared, options: Options) -> int:
     """Run everything; the exit code is 0, 1, 3 or 130. InputError and MachineError come before anything ran."""
+    gc.freeze()
+    gc.enable()
     launcher = Launcher()
     launcher.start_early()
     return asyncio.run(_execute(prepared, options, launcher))
@@ -91,7 +94,7 @@ async def _reap(busy: asyncio.Event) -> None:
     await busy.wait()
     from runyard.sandbox import reap
 
-    left = (await asyncio.to_thread(reap)).left
+    left = (await asyncio.to_thread(reap, all_engines=False)).left
     if left:
         say(f"left behind by a run that was killed, and not removed: {', '.join(left)}")
 

@@ -23,6 +23,8 @@ import msgspec
 from runyard.sandbox import limits
 
 _RECORD: Final = "record.json"
+_ENGINES: Final = "engines"
+"""A file that says that sandboxes of an engine were made for this state folder."""
 
 
 class Record(msgspec.Struct, kw_only=True):
@@ -53,6 +55,18 @@ def state_folder() -> str:
         return "/var/lib/runyard"
     base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     return f"{base}/runyard"
+
+
+def note_engines(state: str) -> None:
+    """Say that an engine is used from now on. Safe to repeat; quiet where nothing can be written (a reap then asks)."""
+    with contextlib.suppress(OSError):
+        os.makedirs(state, mode=0o700, exist_ok=True)
+        os.close(os.open(f"{state}/{_ENGINES}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+
+
+def uses_engines(state: str) -> bool:
+    """Whether an engine may hold something of this state folder's owners."""
+    return os.path.exists(f"{state}/{_ENGINES}") or (os.path.isdir(state) and not os.access(state, os.W_OK))
 
 
 class Owned:

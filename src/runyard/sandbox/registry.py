@@ -30,11 +30,19 @@ def open_sandbox(name: str, *, state: str | None = None) -> Sandbox:
     raise InputError(f"there is no sandbox named {name}", key="sandbox", code="sandbox.unknown")
 
 
-def reap(state: str | None = None) -> Reaped:
-    """Remove what dead owners left on this machine, on its engines too. Safe at any time; bounded."""
-    from runyard.sandbox import docker_now, records
+def reap(state: str | None = None, *, all_engines: bool = True) -> Reaped:
+    """Remove what dead owners left on this machine, on its engines too. Safe at any time; bounded.
+
+    Without `all_engines` they are asked only where one was used from this state folder: asking takes longer than a
+    small job.
+    """
+    from runyard.sandbox import records
 
     reaped = records.reap(state)
+    if not all_engines and not records.uses_engines(state or records.state_folder()):
+        return reaped
+    from runyard.sandbox import docker_now
+
     sockets = [docker_now.default_socket("docker"), docker_now.default_socket("podman")]
     present = [path for path in dict.fromkeys(sockets) if docker_now.answers_at(path)]
     if present:
