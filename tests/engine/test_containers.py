@@ -110,14 +110,17 @@ def test_a_cancellation_ends_the_wait_for_services() -> None:
     assert bench.session.closed == 1
 
 
-def test_F38_everything_refused_stands_in_one_message_and_nothing_is_opened() -> None:
+@pytest.mark.parametrize("strict", [False, True], ids=["D16", "D16-strict"])
+def test_F38_everything_refused_stands_in_one_message_and_nothing_is_opened(strict: bool) -> None:
     options = "--cpus 1 --memory 256m --privileged -v /:/host --network host --pid host --name tool"
     ran, bench = run_with(
         {},
         container={"image": "local/tool", "options": options, "volumes": ["/var/run/docker.sock:/s", "data:/data"]},
         services={"db": {"image": "db", "options": "--privileged"}},
+        strict=strict,
     )
     assert bench.shapes == []
+    assert ("D16" in ran.log(0)) is strict
     reason = ran.finished.reason or ""
     for words in ("--privileged", "/:/host", "--network host", "--pid host", "docker.sock", "the service db"):
         assert words in reason

@@ -129,7 +129,8 @@ def _header(frame: Frame, version: str) -> None:
     settings = job.settings
     log.say(f"Current runner version: Runyard {version}")
     log.say(f"Runner name: '{settings.runner_name}'")
-    log.say(f"Sandbox: {settings.sandbox}, image {settings.image}, network {settings.network}")
+    image = settings.image if job.spec.container is None else "of the job's container"
+    log.say(f"Sandbox: {settings.sandbox}, image {image}, network {settings.network}")
     for line in settings.header:
         log.say(line)
     if job.strict:
