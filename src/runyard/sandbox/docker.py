@@ -76,6 +76,7 @@ class DockerSandbox:
     async def prepare(self, shape: Shape) -> DockerSession:
         """Open a sandbox. Raises SandboxRefused for a promise it can't keep, MachineError when it fails."""
         self._check(shape)
+        records.note_engines(self.state)
         session = DockerSession(self, shape)
         try:
             await session.open()
@@ -112,6 +113,12 @@ def _able(kind: str, version: EngineVersion, info: EngineInfo) -> Capabilities:
     bridge = levels.judge_bridge(levels.observe_facts())
     if bridge is not None:
         refused["egress_public"] = bridge
+    if version.is_podman:
+        refused["egress_public"] = Refused(
+            "egress_public",
+            "Podman can't give a network to a container that began without one",
+            "use --network proxy, --sandbox docker or --sandbox bubblewrap",
+        )
     if not is_root:
         refused["egress_proxy"] = Refused(
             "egress_proxy",
@@ -355,6 +362,12 @@ class DockerSession:
         """The job's own bridge, with the job's container on it; made when first asked for."""
         async with self._bridging:
             if self.bridge is None:
+                if self._sandbox.version.is_podman:
+                    raise MachineError(
+                        "services need a network that Podman can't give to a container that runs",
+                        code="sandbox.services",
+                        remedy="--sandbox docker",
+                    )
                 self.bridge = await docker_network.open_bridge(self.api, self.label, self.labels, self.shape.network)
                 await self.api.disconnect("none", self.container)
                 await self.api.connect(self.bridge.network, self.container, self.wishes.aliases)

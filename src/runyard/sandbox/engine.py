@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, cast
 
 from runyard.job import InputError
-from runyard.sandbox import records
 
 if TYPE_CHECKING:
     from runyard.sandbox.docker import DockerSandbox
@@ -17,5 +16,4 @@ def open_engine(name: str, state: str | None = None, *, socket_path: str | None 
 
     if name not in ("docker", "podman"):
         raise InputError(f"there is no engine named {name}", key="sandbox", code="sandbox.unknown")
-    records.note_engines(state or records.state_folder())
     return DockerSandbox(cast("Literal['docker', 'podman']", name), socket_path, state=state)
