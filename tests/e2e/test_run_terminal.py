@@ -147,3 +147,24 @@ def test_a_kept_sandbox_is_entered_with_the_command_that_is_printed(folder: Path
     terminal.process.send_signal(signal.SIGINT)
     assert terminal.end() == 1, "the run had ended before; its own result counts"
     assert not list((folder.parent / "state").rglob("sandboxes/*"))
+
+
+NOBODY = """
+on: push
+jobs:
+  j:
+    runs-on: ubuntu-latest
+    steps:
+      - run: read x || echo "it is eof"
+      - run: '[ -t 0 ] || [ -t 1 ] || echo "no terminal"'
+"""
+
+
+@pytest.mark.timeout(60)
+def test_F58e_a_step_that_reads_has_end_of_file_where_nobody_types(tmp_path: Path, terminals: list[Terminal]) -> None:
+    terminal = opened(terminals, repository(tmp_path / "repo", {".github/workflows/ci.yml": NOBODY}))
+    terminal.until("| it is eof")
+    terminal.until("| no terminal")
+    assert terminal.end() == 0
+    hidden, shown = terminal.screen.rfind("\x1b[?25l"), terminal.screen.rfind("\x1b[?25h")
+    assert hidden <= shown, "the cursor is visible at the end"
