@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
 
 from runyard.job import Limits, MachineError
 from runyard.sandbox import limits
+from runyard.sandbox.contract import Exit, Shape, StepCommand
 from runyard.sandbox.limits import Hierarchy
+from runyard.sandbox.registry import open_sandbox
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -119,3 +122,53 @@ def test_a_limit_that_the_kernel_does_not_take_names_the_file(tmp_path: Path) ->
     (tmp_path / "pids" / "job" / "pids.max").mkdir()
     with pytest.raises(MachineError, match=r"pids/job/pids\.max"):
         limits.create(groups, Limits(pids=5), hierarchies)
+
+
+@pytest.mark.timeout(60)
+def test_a_job_without_a_limit_of_processes_has_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not limits.counted_apart():
+        pytest.skip("this kernel counts the processes of a user on the whole machine")
+    monkeypatch.setattr(limits, "PROCESSES", 40)
+    forks = "for i in $(seq 60); do sleep 300 & done 2>/dev/null; echo never"
+    commands = (("/bin/bash", "-c", "ulimit -Su; ulimit -Hu"), ("/bin/sh", "-c", forks))
+
+    async def go() -> tuple[list[Exit], bytes]:
+        async with asyncio.timeout(40):
+            session = await open_sandbox("bubblewrap", state=str(tmp_path)).prepare(Shape())
+            said, ends = b"", []
+            try:
+                for argv in (*commands, ("/bin/true",)):
+                    running = await session.start(StepCommand(argv=argv, env={"PATH": "/usr/bin:/bin"}))
+                    reading = asyncio.ensure_future(running.wait())
+                    if argv == commands[0]:
+                        while part := await running.read():
+                            said += part
+                    ends.append(await asyncio.wait_for(reading, 15))
+            finally:
+                await session.close()
+            return ends, said
+
+    (first, second, third), said = asyncio.run(go())
+    assert (first.code, said.split()) == (0, [b"40", b"40"])
+    assert second.code != 0
+    assert (third.code, third.reason) == (126, "too_many_processes")
+    assert third.detail == "the limit of 40 processes was reached"
+
+
+@pytest.mark.timeout(60)
+def test_a_command_that_stops_its_watcher_is_still_ended_by_a_signal(tmp_path: Path) -> None:
+    async def go() -> Exit:
+        async with asyncio.timeout(40):
+            session = await open_sandbox("bubblewrap", state=str(tmp_path)).prepare(Shape())
+            try:
+                script = "kill -STOP $PPID; echo stopped; exec sleep 300"
+                running = await session.start(
+                    StepCommand(argv=("/bin/sh", "-c", script), env={"PATH": "/usr/bin:/bin"})
+                )
+                assert await running.read() == b"stopped\n"
+                await running.signal("kill", everyone=True)
+                return await asyncio.wait_for(running.wait(), 15)
+            finally:
+                await session.close()
+
+    assert asyncio.run(go()).signal == 9

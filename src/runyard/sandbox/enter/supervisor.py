@@ -11,6 +11,7 @@ import _socket
 import errno
 import fcntl
 import os
+import resource
 import select
 import signal
 import sys
@@ -93,6 +94,7 @@ class Supervisor:
         self.bwrap = opened.bwrap
         self.groups = groups
         self.counters = dict(zip(plan["counters"], counters, strict=True))
+        self.processes: int | None = plan["processes"]
         self.first = first
         self.disks = [os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) for path in ("/", *plan["tmpfs"])]
         self.commands: dict[int, Command] = {}
@@ -252,7 +254,12 @@ class Supervisor:
         self.spare = (pid, ours)
 
     def _leave_parent(self, master: int) -> None:
-        """In the child: what belongs to the supervisor alone is closed; everything else is closed by exec."""
+        """In the child: what belongs to the supervisor alone is closed; everything else is closed by exec.
+
+        The bound of processes is for commands: the supervisor must be able to fork whatever they did.
+        """
+        if self.processes is not None:
+            resource.setrlimit(resource.RLIMIT_NPROC, (self.processes, self.processes))
         self.control.close()
         for fd in (self.pidfd, self.first, *self.disks, *self.counters.values(), *self.told):
             os.close(fd)
@@ -313,7 +320,7 @@ class Supervisor:
             problem, _, what = rest.partition(" ")
             code = 127 if int(problem) == errno.ENOENT else 126
             reason, detail = self._why(command, failed=True)
-            if int(problem) == errno.EAGAIN and reason is None and "pids" in self.counters:
+            if int(problem) == errno.EAGAIN and reason is None and (self.processes or "pids_max" in self.counters):
                 reason, detail = "too_many_processes", self._pids_detail()
             self._exit(command.number, code, None, problem=what, reason=reason, detail=detail)
 
@@ -352,6 +359,7 @@ class Supervisor:
         if command is None or not self.alive:
             self._say("signalled", request)
             return
+        _continue(command.pid)  # the job may have stopped it, even before it told the start
         if command.inside is None:
             command.waiting.append((request, what, everyone))
             return
@@ -431,7 +439,7 @@ class Supervisor:
         return None, None
 
     def _pids_detail(self) -> str:
-        return f"the limit of {self._number('pids_max')} processes was reached"
+        return f"the limit of {self.processes or self._number('pids_max')} processes was reached"
 
     def _number(self, name: str) -> int:
         fd = self.counters.get(name)
@@ -477,6 +485,13 @@ def _end(pidfd: int) -> None:
     try:
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
     except ProcessLookupError:
+        return
+
+
+def _continue(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGCONT)
+    except OSError:
         return
 
 
