@@ -44,5 +44,10 @@ def is_killed(pid: int) -> bool:
             text = file.read()
     except OSError:
         return False
-    pending = [int(line.split()[1], 16) for line in text.splitlines() if line.startswith((b"SigPnd:", b"ShdPnd:"))]
-    return any(mask >> 8 & 1 for mask in pending)
+    return has_pending_kill(text)
+
+
+def has_pending_kill(status: bytes) -> bool:
+    """Whether the text of `/proc/PID/status` tells of a SIGKILL that waits, for a thread or for the process."""
+    waiting = (line.split()[1] for line in status.splitlines() if line.startswith((b"SigPnd:", b"ShdPnd:")))
+    return any(int(mask, 16) >> 8 & 1 for mask in waiting)
