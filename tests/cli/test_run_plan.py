@@ -284,6 +284,7 @@ WRONG: dict[str, tuple[list[str], int, str]] = {
     "a network": (["--network", "pubic"], 2, "did you mean 'public'?"),
     "inputs of a push": (["--input", "a=b"], 2, "--input belongs to workflow_dispatch, not to push"),
     "artifacts": (["--artifacts", "/dev/null/d"], 2, "--artifacts: /dev/null is no folder that can be written"),
+    "cache-dir": (["--cache-dir", "/dev/null"], 2, "--cache-dir: /dev/null is no folder that can be written"),
     "jsonl of a plan": (["--format", "jsonl"], 2, "--format jsonl is for a run"),
 }
 

@@ -34,6 +34,13 @@ def test_facts_of_a_branch(repository: Path) -> None:
     assert facts.commit.committed == "2030-01-02T03:04:05+00:00"
 
 
+def test_a_repository_whose_objects_are_gone_is_wrong_input(repository: Path) -> None:
+    for path in sorted((repository / ".git" / "objects").glob("??/*")):
+        path.unlink()
+    with pytest.raises(InputError, match="the commit of this repository can't be read"):
+        read_facts(str(repository))
+
+
 def test_facts_without_remote_and_without_commit(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q", "-b", "dev")
     facts = read_facts(str(tmp_path))

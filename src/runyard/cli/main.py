@@ -55,6 +55,8 @@ def _print_version(version: str) -> int:
         print(f"runyard {version}", flush=True)
     except BrokenPipeError:
         return _closed_output()
+    except OSError as error:
+        return _told(error)
     return 0
 
 

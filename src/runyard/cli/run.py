@@ -152,8 +152,8 @@ def _options(given: dict[str, Any], form: str | None) -> Options:
         native=not given["no_native"],
         strict_github=strict,
         format=form,
-        cache_dir=given["cache_dir"],
-        artifacts=_folder(given["artifacts"]),
+        cache_dir=_folder("--cache-dir", given["cache_dir"]),
+        artifacts=_folder("--artifacts", given["artifacts"]),
         keep=given["keep"],
         pause_on_failure=given["pause_on"] == "failure",
         platform=this_platform(),
@@ -161,8 +161,8 @@ def _options(given: dict[str, Any], form: str | None) -> Options:
     )
 
 
-def _folder(given: str | None) -> str | None:
-    """The folder for artifacts, absolute. One that can't be made is told before anything runs."""
+def _folder(flag: str, given: str | None) -> str | None:
+    """The folder that a flag names, absolute. One that can't be made is told before anything runs."""
     import os
     from pathlib import Path
 
@@ -173,9 +173,7 @@ def _folder(given: str | None) -> str | None:
     path = Path(given).absolute()
     there = next(each for each in (path, *path.parents) if each.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):
-        raise InputError(
-            f"--artifacts: {there} is no folder that can be written", key="--artifacts", code="input.artifacts"
-        )
+        raise InputError(f"{flag}: {there} is no folder that can be written", key=flag, code=f"input.{flag[2:]}")
     return str(path)
 
 

@@ -216,7 +216,7 @@ def read_facts(folder: str, *, ref: str | None = None) -> GitFacts:
         commit, full = _at_ref(git, ref)
     else:
         if has_commit:
-            commit = _commit(last) if isinstance(last, str) else read_commit(git, "HEAD")
+            commit = _commit(last) if isinstance(last, str) else _read_head(git)
         full = _said(head) or _name_detached(git)
     remote = settings.get("remote.origin.url") or next(
         (value for key, value in settings.items() if key.startswith("remote.") and key.endswith(".url")), ""
@@ -230,6 +230,13 @@ def read_facts(folder: str, *, ref: str | None = None) -> GitFacts:
         default_branch=_default_branch(_said(remote_head), _said(main_branches), full),
         actor=settings.get("github.user") or _user(),
     )
+
+
+def _read_head(git: Git) -> Commit:
+    try:
+        return read_commit(git, "HEAD")
+    except GitFailedError as failed:
+        raise InputError(f"the commit of this repository can't be read: {failed}", code="input.git") from failed
 
 
 def _said(answer: str | GitFailedError) -> str:
