@@ -431,7 +431,7 @@ class Run:
             if isinstance(event, JobFinished):
                 finished = event
         sink.close()
-        if finished is None:
+        if finished is None or runs.options.keep:  # that a sandbox is kept is told after the result
             finished = await handle.wait()
         if handle.kept is not None:
             runs.kept.append(handle)
