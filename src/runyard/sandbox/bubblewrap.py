@@ -414,6 +414,14 @@ class BubblewrapSession:
         return self._left
 
 
+def _memory_share() -> int:
+    """Bytes that one file system in memory may take where no limit is asked for: a fifth of the machine's.
+
+    The kernel's own default is half for each, so that two of them could take all, and no process's end gives it back.
+    """
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 5
+
+
 def _encoded(text: str) -> bytes:
     """What `os.fsencode` gives, without its looking for path objects: a step has a hundred of these."""
     return text.encode("utf-8", "surrogateescape")
@@ -454,10 +462,11 @@ class _Planner:
         for source, target in self.image.read_only:
             self.argv += ["--ro-bind", self._tree(source, mapped=False), target]
         self.argv += ["--proc", "/proc", "--dev", "/dev"]
-        size = str(self.shape.limits.disk_mb << 20) if self.shape.limits.disk_mb is not None else None
+        size = str(self.shape.limits.disk_mb << 20 if self.shape.limits.disk_mb is not None else _memory_share())
         for path, mode in (("/tmp", "1777"), ("/dev/shm", "1777"), *((path, "0755") for path in self.shape.tmpfs)):
-            self.argv += [*(("--size", size) if size else ()), "--perms", mode, "--tmpfs", path]
+            self.argv += ["--size", size, "--perms", mode, "--tmpfs", path]
             self.plan["tmpfs"].append(path)
+        self.argv += ["--remount-ro", "/dev"]  # it lies in memory too, and needs no files but its nodes
         self._folders()
         self._resolver()
         for index, mount in enumerate(self.shape.mounts):
