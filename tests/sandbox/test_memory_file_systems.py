@@ -1,4 +1,4 @@
-"""File systems in memory are bounded where no limit is asked for: a job can't take all of the machine's memory by files."""
+"""File systems in memory are bounded where no limit is asked for: files can't take all of the machine's memory."""
 
 from __future__ import annotations
 
@@ -40,5 +40,5 @@ def test_each_takes_a_fifth_at_most_and_dev_takes_nothing(tmp_path: Path) -> Non
     *sizes, last = asyncio.run(go()).splitlines()
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert len(sizes) == 3
-    assert all(int(blocks) * int(size) <= machine // 5 for blocks, size in map(str.split, sizes))
+    assert all(int(blocks) * int(size) <= machine // 5 + 4096 for blocks, size in map(str.split, sizes))
     assert last == "end"
