@@ -33,7 +33,10 @@ FOLDERS = {
 }
 """The group of each folder; a folder that isn't here is unit."""
 
-GROUPS = ("unit", "corpus", "sandbox", "e2e", "server", "web", "seeds")
+ENGINES = ("test_docker", "test_podman")
+"""Files of the folder `sandbox` that need a container engine; a group of their own, for they take as long again."""
+
+GROUPS = ("unit", "corpus", "sandbox", "engines", "e2e", "server", "web", "seeds")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -54,7 +57,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if group is None or collection_path.parent != HERE or not collection_path.is_dir():
         return None
     of_folder = FOLDERS.get(collection_path.name, "unit")
-    return True if group not in (of_folder, "corpus") else None
+    wanted = {of_folder, "corpus", *(("engines",) if of_folder == "sandbox" else ())}
+    return True if group not in wanted else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -73,6 +77,8 @@ def _group_of(item: pytest.Item) -> str:
     if item.get_closest_marker("corpus"):
         return "corpus"
     below = item.path.relative_to(HERE).parts
+    if below[0] == "sandbox" and below[-1].startswith(ENGINES):
+        return "engines"
     return FOLDERS.get(below[0], "unit") if len(below) > 1 else "unit"
 
 

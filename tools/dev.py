@@ -206,7 +206,8 @@ class Group:
 GROUPS = (
     Group("unit", 180, "pure cores and thin shells"),
     Group("corpus", 180, "cases of the shared corpus", dist="worksteal"),
-    Group("sandbox", 180, "real sandboxes: bubblewrap, docker"),
+    Group("sandbox", 180, "real sandboxes, networks, attacks"),
+    Group("engines", 180, "the same promises on real container engines"),
     Group("e2e", 180, "whole commands, faults, security"),
     Group("server", 180, "servers on loopback"),
     Group("web", 60, "pages in a real browser"),
