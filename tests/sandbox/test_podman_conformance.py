@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 import images
 from runyard.sandbox.engine import open_engine
 from sandbox.conformance import CASES, run_case
 
+if TYPE_CHECKING:
+    from runyard.sandbox.docker import DockerSandbox
+
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(60)]
-
-
-@pytest.fixture(scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tmp_path_factory.mktemp("state"))
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +21,12 @@ def image() -> str:
     return images.bash_image(images.podman_socket())
 
 
+@pytest.fixture(scope="module")
+def sandbox(image: str, tmp_path_factory: pytest.TempPathFactory) -> DockerSandbox:
+    """One for all cases: an engine is asked what it can do once, and that takes its time."""
+    return open_engine("podman", str(tmp_path_factory.mktemp("state")))
+
+
 @pytest.mark.parametrize("name", CASES)
-def test_podman(name: str, state: str, image: str) -> None:
-    run_case(name, lambda: open_engine("podman", state), image)
+def test_podman(name: str, sandbox: DockerSandbox, image: str) -> None:
+    run_case(name, lambda: sandbox, image)

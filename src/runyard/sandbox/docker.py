@@ -209,6 +209,9 @@ class DockerSession:
         try:
             await self._run_container(argv, machine)
             await self._supervisor.wait_ready()
+            if self._sandbox.version.is_podman and self.shape.limits.pids is not None:
+                # Podman can't raise a limit later, and a full process table has no place for who would signal it.
+                await self._supervisor.open_spare()
         except EngineError as refused:
             if not _has_no_shell(refused):
                 raise
@@ -309,7 +312,7 @@ class DockerSession:
         return self.wishes.user if self.wishes.user is not None else self.image.settings.user
 
     async def _open_lane(self, argv: list[str]) -> None:
-        """Another shell in the container. A full process table gets a little room for it."""
+        """Another shell in the container. A full process table gets a little room for it, where the engine can."""
         body = {"Cmd": argv, "AttachStdout": False, "AttachStderr": False, "WorkingDir": "/"}
         for attempt in range(2):
             process = await self.api.create_exec(self.container, body)
@@ -317,7 +320,7 @@ class DockerSession:
                 await self.api.start_exec_alone(process)
                 if (await self.api.exec_state(process)).running:
                     return
-            if attempt == 0:
+            if attempt == 0 and not self._sandbox.version.is_podman:
                 limit = self.shape.limits.pids or docker_config.PIDS_DEFAULT
                 await self.api.update_container(self.container, {"PidsLimit": limit + _PIDS_SPARE})
         raise MachineError("the engine could not start another shell in the sandbox", code="sandbox.supervisor")

@@ -195,6 +195,12 @@ class ShSupervisor:
         if lane.number == 0:
             self.on_lost()
 
+    async def open_spare(self) -> None:
+        """Open another lane before it is needed."""
+        async with self._opening:
+            await self._open_lane(self.lane_argv())
+            await self.wait_ready()
+
     async def _free_lane(self) -> Lane:
         """A lane without a step; opens one where all are busy. Raises MachineError when the sandbox is gone."""
         async with self._opening:

@@ -108,7 +108,9 @@ ry_get() {
 }
 ry_scan() {
   ry_all=
-  for ry_f in /proc/[0-9]*/stat; do
+  # By length, then by digits: in the order of numbers a parent hears before its children, and reports none of them.
+  for ry_f in /proc/[0-9]/stat /proc/[0-9][0-9]/stat /proc/[0-9][0-9][0-9]/stat /proc/[0-9][0-9][0-9][0-9]/stat \
+    /proc/[0-9][0-9][0-9][0-9][0-9]/stat /proc/[0-9][0-9][0-9][0-9][0-9][0-9]*/stat; do
     ry_x=; { read -r ry_x <"$ry_f"; } 2>/dev/null
     case $ry_x in *') '*) ;; *) continue ;; esac
     ry_i=${ry_x%% *}
