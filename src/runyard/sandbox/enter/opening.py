@@ -200,17 +200,22 @@ def _become_bubblewrap(
             if isinstance(word, str):
                 argv.append(word)
             elif isinstance(word, int):
-                argv.append(f"{staged}/{word}" if staged else plan["trees"][word][0])
+                argv.append(_tree(plan, staged, word))
             else:
                 argv.append(f"{staged or plan['disk']}/{'disk/' if staged else ''}{word[0]}")
         argv += ["--", f"/proc/self/fd/{hold}"]
         for fd in (info_w, seccomp, hold):
             os.set_inheritable(fd, True)
-        os.execve(bwrap, argv, {})
+        libraries = plan["libraries"]
+        os.execve(bwrap, argv, {} if libraries is None else {"LD_LIBRARY_PATH": _tree(plan, staged, libraries)})
     except OSError as err:
         os.write(2, str(err).encode())
     finally:
         os._exit(127)
+
+
+def _tree(plan: dict[str, Any], staged: str, index: int) -> str:
+    return f"{staged}/{index}" if staged else str(plan["trees"][index][0])
 
 
 def _no_more_namespaces() -> None:
