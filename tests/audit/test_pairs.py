@@ -16,10 +16,6 @@ from corpus_path import ROOT, shared_root
 ROW = re.compile(r"^\| ([A-Z]+\d+) \|", re.MULTILINE)
 
 LATER = {
-    "O15": "docker actions come with containers",
-    "O16": "docker actions come with containers",
-    "O35": "service containers come with containers",
-    "O36": "service containers come with containers",
     "D9": "handing a lost job out again is the server's",
     "D14": "job hooks are a setting of a worker",
     "D19": "trust of triggers is the server's; `runyard run` follows GitHub",
