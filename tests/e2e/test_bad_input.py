@@ -152,6 +152,24 @@ def test_output_that_is_no_text_and_steps_that_leave_daemons(tmp_path: Path) -> 
     assert within(10, lambda: processes_with("sleep\00048120")) == []
 
 
+def test_a_full_output_is_not_a_good_end(tmp_path: Path) -> None:
+    folder = repository(tmp_path / "repo", {WORKFLOW: GOOD})
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*RUNYARD, "run", *LOCAL, "--format", "jsonl"],
+            cwd=folder,
+            env=environment(tmp_path),
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=20,
+            check=False,
+        )
+    assert done.returncode == 3
+    assert b"standard output can't be written" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("closed", ["stdin", "stdout", "stderr", "all"])
 @pytest.mark.parametrize("command", [("--version",), ("check",), ("run", *LOCAL)], ids=["version", "check", "run"])
 def test_standard_streams_that_are_closed(tmp_path: Path, command: tuple[str, ...], closed: str) -> None:

@@ -73,6 +73,8 @@ async def _execute(prepared: Prepared, options: Options, launcher: Launcher) -> 
             from runyard.sandbox import reap
 
             await asyncio.to_thread(reap)
+    if report.problem is not None and not interrupted and runs.exit_code == 0:
+        raise MachineError(f"standard output can't be written: {report.problem}", code="run.output")
     return 130 if interrupted else runs.exit_code
 
 

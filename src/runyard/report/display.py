@@ -62,6 +62,11 @@ class Display:
         """Whether nobody reads any more."""
         return self._out.broken
 
+    @property
+    def problem(self) -> str | None:
+        """Why bytes were lost that somebody wanted; None where none were."""
+        return self._out.problem
+
     def not_triggered(self, *, workflow: str, reason: str, reason_code: str | None = None) -> None:
         """A workflow that the event did not start."""
 

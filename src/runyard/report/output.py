@@ -20,11 +20,15 @@ _CONTROLS = bytes(byte for byte in range(32) if byte not in b"\t\n\r\x1b") + b"\
 
 
 class Output:
-    """A stream of bytes. `broken` turns true when nobody reads any more; what comes then is dropped."""
+    """A stream of bytes. `broken` turns true when nobody reads any more; what comes then is dropped.
+
+    `problem` says why bytes were lost that somebody wanted: a full disk, say, and not a reader that had enough.
+    """
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
         self.broken = False
+        self.problem: str | None = None
 
     def write(self, data: bytes) -> None:
         """Write and hand on at once."""
@@ -33,7 +37,10 @@ class Output:
         try:
             self._stream.write(data)
             self._stream.flush()
-        except (OSError, ValueError):
+        except (BrokenPipeError, ValueError):
+            self._give_up()
+        except OSError as error:
+            self.problem = error.strerror or str(error)
             self._give_up()
 
     def _give_up(self) -> None:

@@ -39,6 +39,10 @@ class RunReport(Protocol):
     def broken(self) -> bool:
         """Whether the output is gone (EPIPE)."""
 
+    @property
+    def problem(self) -> str | None:
+        """Why bytes were lost that somebody wanted (a full disk); None where none were."""
+
     def not_triggered(self, *, workflow: str, reason: str, reason_code: str | None = None) -> None:
         """A workflow that the event did not start."""
 
