@@ -214,6 +214,9 @@ GROUPS = (
     Group("seeds", 120, "the systems of the seed documents"),
 )
 
+NOT_YET = ("web", "seeds")
+"""Groups that stand in the table of budgets before their rooms are built."""
+
 KILL_AFTER = 2.5
 """A group that takes longer than this many budgets is ended, so that a hang never eats the run."""
 
@@ -241,7 +244,11 @@ def test(arguments: Sequence[str]) -> int:
     if not given.no_system:
         system()
         engine()
-    results = [_run_group(group, given.rest) for group in GROUPS if not given.group or group.name in given.group]
+    wanted = [group for group in GROUPS if not given.group or group.name in given.group]
+    for group in [group for group in wanted if group.name in NOT_YET and not (ROOT / "tests" / group.name).is_dir()]:
+        say(f"group {group.name}: has no tests yet ({group.what})")
+        wanted.remove(group)
+    results = [_run_group(group, given.rest) for group in wanted]
     return _table(results)
 
 
