@@ -183,11 +183,16 @@ class Masker:
 class MaskStream:
     """Masks bytes as they come. After `flush` it may be used again."""
 
-    def __init__(self, masker: Masker) -> None:
+    def __init__(self, masker: Masker, held: bytes = b"", covered: int = -1) -> None:
         self._masker = masker
-        self._held = b""
+        self._held = held
         # How many of the held bytes a shown `***` covers already; -1 where the last thing shown was no mask.
-        self._covered = -1
+        self._covered = covered
+
+    @property
+    def kept(self) -> tuple[bytes, int]:
+        """What is held back and how much of it a shown `***` covers: another stream goes on from these two."""
+        return self._held, self._covered
 
     def feed(self, data: bytes) -> bytes:
         """The masked bytes that are sure now."""
