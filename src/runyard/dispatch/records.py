@@ -5,6 +5,7 @@ Times are int64 nanoseconds of the store's clock (the database's, so replicas ag
 
 from __future__ import annotations
 
+import hashlib
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -13,10 +14,18 @@ from runyard.job import Conclusion
 
 Phase: TypeAlias = Literal["waiting", "queued", "reserved", "leased", "running", "cancelling", "done"]
 
+OPEN: frozenset[Phase] = frozenset({"queued", "reserved"})
+"""A worker may take it."""
+
+LIVE: frozenset[Phase] = frozenset({"leased", "running", "cancelling"})
+"""It holds a lease, and counts against every bound."""
+
 Hold: TypeAlias = Literal["needs", "concurrency", "approval", "vault", "limit"]
 """Why a waiting job is not in the queue yet."""
 
 LeaseKind: TypeAlias = Literal["dialout", "runner"]
+
+Trust: TypeAlias = Literal["trusted", "untrusted"]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -30,9 +39,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     presence_s: float = 300.0
     late_s: float = 85.0
     cancel_s: float = 300.0
+    force_s: float = 15.0
+    """How long a forced cancel waits for the holder's word."""
+    ageing_s: float = 600.0
+    """How long a job waits to be worth one step of priority more."""
     window: int = 64
     poison_after: int = 3
-    """Hand-outs that were never confirmed, one after the other, before a job is ended as unservable."""
+    """Hand-outs that were never confirmed, by so many workers, before a job is ended as unservable."""
+    poison_total: int = 9
+    """The same on whatever workers."""
     max_concurrent: int | None = None
 
 
@@ -48,51 +63,79 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     confirmed: bool = False
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One job of one run, as the queue sees it.
+class JobClass(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All that decides whether a worker may take a job, save the job's own place in the queue and its past.
 
-    `attempt` is the number of hand-outs so far: the fence. `lost` counts the attempts that were lost, `unconfirmed`
-    the hand-outs in a row nobody confirmed. `platform` None means any. `priority`: higher goes first. `order_number`
-    is the number of the last order given in this lease. `result` is the digest of the accepted result's body.
+    Jobs of one class are equal to a worker, so a claim looks at the first ones of each class, however many wait.
     """
 
-    id: str
-    run_id: str
-    key: str
     repository: str
-    sequence: int
-    created_ns: int
-    phase: Phase = "waiting"
-    holds: frozenset[Hold] = frozenset()
     platform: str | None = None
     labels: frozenset[str] = frozenset()
     requires: frozenset[str] = frozenset()
     pool: str | None = None
     group: str | None = None
-    trust: Literal["trusted", "untrusted"] = "trusted"
+    trust: Trust = "trusted"
     kind: Literal["job", "publish"] = "job"
-    priority: int = 0
     disk_mb: int | None = None
+
+    @property
+    def id(self) -> str:
+        """32 hex digits of the content: equal classes have equal ids, on every replica."""
+        return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()[:32]
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One job of one run, as the queue sees it.
+
+    `attempt` is the number of hand-outs so far: the fence. `lost` counts the attempts that were lost, `unconfirmed`
+    the hand-outs in a row nobody confirmed, `avoid` the workers that did either. `of` is its class; `class_id` the
+    class's id. `priority`: higher goes first; `rank` is the place that priority and ageing give, lower goes first, and
+    `sequence` decides between equals. `order_number` is the number of the last order given in this lease, `seen` of
+    the last one carried out. `due_ns` is when the next thing happens by itself (0: nothing). `result` is the digest of
+    the accepted result's body.
+    """
+
+    id: str
+    run_id: str
+    key: str
+    sequence: int
+    created_ns: int
+    of: JobClass
+    class_id: str
+    phase: Phase = "waiting"
+    holds: frozenset[Hold] = frozenset()
+    priority: int = 0
+    rank: int = 0
     retry_lost: int = 1
     attempt: int = 0
     lost: int = 0
     unconfirmed: int = 0
+    avoid: frozenset[str] = frozenset()
     queued_ns: int = 0
     lease: Lease | None = None
     reserved_for: str | None = None
-    reserved_until_ns: int = 0
-    cancel_until_ns: int = 0
+    due_ns: int = 0
     cancel_forced: bool = False
     order_number: int = 0
+    seen: int = 0
     conclusion: Conclusion | None = None
     reason: str | None = None
     reason_code: str | None = None
     result: str | None = None
     ended_ns: int = 0
 
+    @property
+    def repository(self) -> str:
+        """Whose job it is; what is fair is decided by it."""
+        return self.of.repository
+
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A worker's last word about itself: what a claim or a heartbeat said. `id` is the token's, `name` only a label."""
+    """A worker's last word about itself: what a claim or a heartbeat said. `id` is the token's, `name` only a label.
+
+    `draining` is its own word, `drained` an administrator's: either way it takes no more.
+    """
 
     id: str
     name: str
@@ -110,6 +153,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     trust: Literal["trusted", "untrusted", "any"] = "any"
     publish: frozenset[str] = frozenset()
     draining: bool = False
+    drained: bool = False
     connected_ns: int = 0
     seen_ns: int = 0
 
@@ -131,3 +175,11 @@ class Bounds(msgspec.Struct, frozen=True, omit_defaults=True):
     repositories: dict[str, int] = {}
     groups: dict[str, int] = {}
     pools: dict[str, int] = {}
+
+
+class Stride(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How much a repository has had: `at` grows with each hand-out by 1 over its weight; the lowest goes first."""
+
+    repository: str
+    at: float = 0.0
+    weight: float = 1.0
