@@ -7,11 +7,14 @@ log of a strict job says so.
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from e2e.command_line import Told, repository, run_events, runyard
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 WORKFLOW = ".github/workflows/ci.yml"
 LOCAL = ("--sandbox", "bubblewrap", "--network", "none")
@@ -164,6 +167,20 @@ def test_D12_the_jobs_user(told: Told) -> None:
 def test_D13_every_job_starts_empty(told: Told) -> None:
     assert output(told, "d13a") == ["wrote"]
     assert output(told, "d13b") == ["0"]
+
+
+def test_D14_hooks_run_inside_the_sandbox_and_are_shown_read_only(tmp_path: Path, mode: str) -> None:
+    steps = [{"run": "touch /opt/runyard/hooks/started/mine 2>&1 | grep -c Read-only"}]
+    text = json.dumps({"on": "push", "jobs": {"j": {"runs-on": "ubuntu-latest", "steps": steps}}})
+    folder = repository(tmp_path / "repo", {WORKFLOW: text})
+    hook = tmp_path / "hook.sh"
+    hook.write_text(f"echo $(hostname) $PWD\nls -d {tmp_path} 2>&1 || true\n")
+    told = run_events(folder, *LOCAL, "--hook-started", str(hook), *MODES[mode])
+    assert told.conclusion("j") == "success"
+    where, outside, shown = output(told, "j")
+    assert where.startswith("runyard /home/runner/work/")
+    assert "No such file" in outside
+    assert shown == "1"
 
 
 def test_D15_nothing_outlives_the_sandbox(told: Told) -> None:

@@ -54,6 +54,10 @@ _FORMATS = ("tree", "plain", "jsonl", "github", "json")
 @click.option("--cache-dir", metavar="D", help="Where trees, actions, caches and artifacts are kept between runs.")
 @click.option("--artifacts", metavar="D", help="Artifacts appear as files in this folder too, one folder each.")
 @click.option("--keep", is_flag=True, help="Keep the sandbox of a failed job, and print how to enter it.")
+@click.option("--hook-started", metavar="F", help="A script to run in each job's sandbox before its first step.")
+@click.option("--hook-completed", metavar="F", help="The same after its last step.")
+@click.option("--host-hook-started", metavar="F", help="A script to run on this machine, OUTSIDE the sandbox, before.")
+@click.option("--host-hook-completed", metavar="F", help="The same after its last step.")
 @click.option("--pause-on", type=click.Choice(["failure"]), help="Stop at a failing step, with a shell in its place.")
 @click.pass_context
 def command(context: click.Context, /, **given: Any) -> int:
@@ -106,6 +110,7 @@ def _executable(form: str | None) -> None:
 
 
 def _options(given: dict[str, Any], form: str | None) -> Options:
+    from runyard.cli import run_hooks
     from runyard.cli import run_values as values
     from runyard.cli.run_actions import read_policy_file
     from runyard.cli.run_machine import check_sandbox, parse_images, this_platform
@@ -139,7 +144,8 @@ def _options(given: dict[str, Any], form: str | None) -> Options:
         inputs=values.parse_pairs(given["inputs"], "--input"),
         vars=values.check_names(variables, "variable"),
         secrets=secrets,
-        env=env,
+        env=run_hooks.without_hooks(env),
+        hooks=run_hooks.read_hooks(given, env),
         environments=values.read_environments(environment_file) if environment_file else {},
         sandbox=check_sandbox(given["sandbox"]),
         network=_level(given["network"]),

@@ -17,6 +17,7 @@ from runyard.admission.policy import OWN_MACHINE
 from runyard.cli import run_services
 from runyard.cli.run_actions import cache_folder, needs_node, of_command
 from runyard.cli.run_execute import FORCE_WAIT_S, cores, say, spawn
+from runyard.cli.run_hooks import host_notes
 from runyard.cli.run_machine import Machine, Place, Unserved
 from runyard.cli.run_notes import secret_notes
 from runyard.cli.run_offer import Backend, Offers
@@ -101,6 +102,8 @@ class Runs:
                 self._runs.append(Run(self, planned))
         for note in secret_notes(self.options.secrets):
             self.note(note.message)
+        for line in host_notes(self.options.hooks):
+            say(line)
         for run in self._runs:
             run.warn()
         for run in self._runs:
@@ -447,7 +450,8 @@ class Run:
         actions = self.runs.actions
         # What a job container has is asked when it is open; only a node that runs anywhere is brought along.
         image = place.image if spec.container is None else ""
-        nodes, libc = actions.placed(image, spec.platform) if needs_node(spec.steps) else ((), "")
+        script = options.hooks.started.endswith(".js") or options.hooks.completed.endswith(".js")
+        nodes, libc = actions.placed(image, spec.platform) if script or needs_node(spec.steps) else ((), "")
         return JobSettings(
             sandbox=backend.name,
             image=place.image,
@@ -467,6 +471,7 @@ class Run:
             owner=spec.run_id,
             services=run_services.NAME,
             artifacts_dir=options.artifacts or "",
+            hooks=options.hooks,
         )
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from runyard.cli.run_actions import check_lock, read_pins, steps_of
+from runyard.engine.wire import HookFiles
 from runyard.expression import to_text
 from runyard.job import InputError, Json, Policy, RunContext
 from runyard.run import RunOptions, RunState, job_paths, select_jobs
@@ -87,6 +88,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     pause_on_failure: bool = False
     platform: str = "linux/amd64"
     policy: Policy | None = None
+    hooks: HookFiles = HookFiles()
 
     def __repr__(self) -> str:
         return "<Options of runyard run>"

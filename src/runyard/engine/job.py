@@ -134,12 +134,18 @@ class JobRun:
         log.emit(StepStarted(0, frame.name, job.now_ns()))
         started = time.monotonic()
         ready = await self._set_up(frame)
-        if ready and not job.containers:
+        hooks = job.settings.hooks
+        apart = bool(job.containers or hooks.started or hooks.host_started)
+        if ready and not apart:
             await run_pre_steps(frame)
         result = frame.result or Result.SUCCESS
         finish_record(frame, result, result, started)
         if ready and job.containers:
             ready = await self._initialize_containers()
+        if ready and hooks:
+            await self._hooks()
+        if ready and apart:
+            await self._pre_steps()
         if not ready:
             await self._close(log)
             return self._finished(frame, {}, (), None)
@@ -196,10 +202,20 @@ class JobRun:
                 return frame.result or Result.FAILURE
 
         await self._generated_step("Initialize containers", start)
-        if is_there:
-            for step in steps_with_pre(self.job):
-                await self._generated_step(f"Pre {default_name(step)}", functools.partial(run_pre_step, step=step))
         return is_there
+
+    async def _hooks(self) -> None:
+        """The started hooks, each in a record of its own; the completed ones go below all post steps (3.2)."""
+        from runyard.engine.hooks import register_completed, started_hooks
+
+        register_completed(self.job)
+        for name, run in started_hooks(self.job):
+            await self._generated_step(name, run)
+
+    async def _pre_steps(self) -> None:
+        """The pre phases of actions in records of their own: something ran after set-up already."""
+        for step in steps_with_pre(self.job):
+            await self._generated_step(f"Pre {default_name(step)}", functools.partial(run_pre_step, step=step))
 
     async def _generated_step(self, name: str, run: Callable[[Frame], Awaitable[Result]]) -> None:
         """A record of its own before the first step."""
@@ -221,11 +237,16 @@ class JobRun:
     async def _open_session(self) -> Session:
         job, settings = self.job, self.job.settings
         own = job.containers.job
+        mounts = settings.mounts
+        if settings.hooks:
+            from runyard.engine.hooks import place_hooks
+
+            mounts += await place_hooks(job)
         shape = Shape(
             image=settings.image if own is None else own.image,
             limits=job.spec.limits,
             network=settings.network,
-            mounts=settings.mounts,
+            mounts=mounts,
             home=job.layout.home,
             directories=job.layout.folders if not self._has_docker_actions() else job.layout.all_folders,
             tmpfs=(job.layout.command_files, job.layout.event_folder),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from runyard.action.manifest import Manifest
     from runyard.engine.actions import ActionFiles, ActionStore
+    from runyard.engine.hooks import Hook
     from runyard.engine.layout import Layout
     from runyard.engine.logbook import Emitter
     from runyard.engine.matchers import Matchers
@@ -306,6 +307,7 @@ class Job:
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self.capabilities: Capabilities
         self.containers = JobContainers()
+        self.hook_files: dict[str, Hook] = {}
         self.images: dict[str, str] = {}
         self.in_container = False
         self.tracking_id = ""

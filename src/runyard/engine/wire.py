@@ -28,6 +28,21 @@ _LENGTH = struct.Struct(">I")
 PauseAction: TypeAlias = Literal["retry", "go_on", "give_up"]
 
 
+class HookFiles(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Scripts of this machine around each job, as absolute paths of it; "" for none.
+
+    `started` and `completed` run inside the sandbox, the others on the host (see `engine.hooks`).
+    """
+
+    started: str = ""
+    completed: str = ""
+    host_started: str = ""
+    host_completed: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.started or self.completed or self.host_started or self.host_completed)
+
+
 class JobSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How this machine runs one job; the claim says what the job is.
 
@@ -66,6 +81,7 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     policy: Policy | None = None
     remotes: Remotes = Remotes()
     action_pins: dict[str, str] | None = None
+    hooks: HookFiles = HookFiles()
 
 
 class Hand(msgspec.Struct, frozen=True, tag="hand"):
