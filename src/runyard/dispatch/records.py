@@ -116,6 +116,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     lease: Lease | None = None
     reserved_for: str | None = None
     due_ns: int = 0
+    cancel_until_ns: int = 0
     cancel_forced: bool = False
     order_number: int = 0
     seen: int = 0

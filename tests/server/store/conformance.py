@@ -308,6 +308,7 @@ async def a_job_comes_back_as_it_was(store: Store) -> None:
         lease=lease_row(1, confirmed=True),
         reserved_for="big",
         due_ns=T + 5,
+        cancel_until_ns=T + 7,
         cancel_forced=True,
         order_number=4,
         seen=3,
