@@ -18,7 +18,8 @@ import pytest
 
 import images
 from e2e.command_line import RUNYARD, environment, repository, run_events, runyard
-from runyard.sandbox.docker_api import EngineApi, NoSuchObjectError
+from runyard.sandbox.docker_api import EngineApi
+from runyard.sandbox.docker_ask import NoSuchObjectError
 from runyard.sandbox.docker_now import default_socket
 
 if TYPE_CHECKING:

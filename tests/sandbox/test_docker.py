@@ -27,7 +27,7 @@ from sandbox.conformance import output_of
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from runyard.sandbox.docker import DockerSession
+    from runyard.sandbox.docker_session import DockerSession
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(60)]
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from runyard.sandbox.docker import DockerSession
+    from runyard.sandbox.docker_session import DockerSession
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(60)]
 
@@ -363,8 +363,8 @@ def test_nothing_of_a_wish_is_left_out() -> None:
     """Each field of the wishes is used by the configuration of at least one kind of container."""
     import inspect
 
-    from runyard.sandbox import docker, docker_config, docker_containers
+    from runyard.sandbox import docker_config, docker_containers, docker_session
 
-    source = "".join(inspect.getsource(module) for module in (docker, docker_config, docker_containers))
+    source = "".join(inspect.getsource(module) for module in (docker_session, docker_config, docker_containers))
     for field in ContainerWishes.__struct_fields__:
         assert f"wishes.{field}" in source, field

@@ -85,7 +85,7 @@ def _sandbox(name: str) -> SandboxFacts:
 
 
 def _engine(name: str) -> EngineFacts:
-    from runyard.sandbox import docker_api, docker_now, docker_wire
+    from runyard.sandbox import docker_ask, docker_now, docker_wire
 
     path = docker_now.default_socket("podman" if name == "podman" else "docker")
     if not os.path.exists(path):  # noqa: PTH110 - a Path raises for a closed folder
@@ -93,7 +93,7 @@ def _engine(name: str) -> EngineFacts:
     if not docker_now.answers_at(path):
         return EngineFacts(name=name, socket=path, state="denied")
     try:
-        version = docker_api.ask_now(path, "/version", docker_wire.EngineVersion, _PROGRAM_S)
+        version = docker_ask.ask_now(path, "/version", docker_wire.EngineVersion, _PROGRAM_S)
     except MachineError as err:
         return EngineFacts(name=name, socket=path, state="silent", says=err.message)
     return EngineFacts(name=name, socket=path, state="answers", says=f"{version.version} (API {version.api_version})")

@@ -1,23 +1,23 @@
 """The typed door to a container engine: the Engine API over its unix socket, as Docker and Podman speak it.
 
 Nothing else in the house speaks HTTP to an engine. What comes back is decoded into the structs of `docker_wire`, and
-every failure becomes one of three errors here: `EngineGoneError` (nobody answers), `NoSuchObjectError` (404) and
-`EngineError` (the rest). Each call has a deadline; the ones that last as long as a job (`wait`, a pull, a build) take
-theirs from the caller.
+every failure becomes one of three errors: `EngineGoneError` (nobody answers), `NoSuchObjectError` (404) and
+`EngineError` (the rest), see `docker_ask`. Each call has a deadline; the ones that last as long as a job (`wait`, a
+pull, a build) take theirs from the caller.
 """
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urlencode
 
-import aiohttp
 import msgspec
 
-from runyard.job import MachineError
 from runyard.sandbox import docker_now
+from runyard.sandbox.docker_ask import EngineError, EngineGoneError, NoSuchObjectError, decode, gone, refusal
+from runyard.sandbox.docker_http import Broken, HttpDoor
 from runyard.sandbox.docker_wire import (
     ContainerInfo,
     Created,
@@ -28,7 +28,6 @@ from runyard.sandbox.docker_wire import (
     Listed,
     NetworkInfo,
     Progress,
-    Said,
     VolumeInfo,
     Volumes,
     Waited,
@@ -37,9 +36,8 @@ from runyard.sandbox.docker_wire import (
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping, Sequence
 
+    from runyard.sandbox.docker_http import Answer
     from runyard.sandbox.docker_wire import RegistryAuth
-
-_T = TypeVar("_T")
 
 API: Final = docker_now.API
 """Docker 20.10 and later, and every Podman since 4, answer this version."""
@@ -47,22 +45,6 @@ API: Final = docker_now.API
 DEADLINE_S: Final = 60.0
 ERROR_BYTES: Final = 64 * 1024
 _NONE: Final[Mapping[str, str]] = {}
-
-
-class EngineError(MachineError):
-    """The engine answered that it can't; `status` is the HTTP status (0: it answered nonsense)."""
-
-    def __init__(self, message: str, *, status: int = 0, remedy: str | None = None, retryable: bool = False) -> None:
-        super().__init__(message, code="sandbox.engine", remedy=remedy, retryable=retryable)
-        self.status = status
-
-
-class NoSuchObjectError(EngineError):
-    """The container, image, network or volume isn't there."""
-
-
-class EngineGoneError(EngineError):
-    """Nobody answers on the socket, or the engine went away in the middle of a call."""
 
 
 class Stream:
@@ -94,8 +76,8 @@ class Stream:
         try:
             self._writer.write(data)
             await self._writer.drain()
-        except ConnectionError as gone:
-            raise EngineGoneError("the process no longer reads") from gone
+        except ConnectionError as ended:
+            raise EngineGoneError("the process no longer reads") from ended
 
     def end_input(self) -> None:
         """Close the process's standard input; its output stays open."""
@@ -112,7 +94,7 @@ class EngineApi:
 
     def __init__(self, socket_path: str) -> None:
         self.socket_path = socket_path
-        self._session: aiohttp.ClientSession | None = None
+        self._door: HttpDoor | None = None
 
     async def __aenter__(self) -> EngineApi:
         self.open()
@@ -122,16 +104,15 @@ class EngineApi:
         await self.close()
 
     def open(self) -> None:
-        """Make the connection pool; connects at the first call. Safe to repeat."""
-        if self._session is None:
-            connector = aiohttp.UnixConnector(path=self.socket_path, limit=64)
-            self._session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None))
+        """Begin; connects at the first call. Safe to repeat."""
+        if self._door is None:
+            self._door = HttpDoor(self.socket_path)
 
     async def close(self) -> None:
         """Drop all connections. Safe to repeat."""
-        if self._session is not None:
-            session, self._session = self._session, None
-            await session.close()
+        if self._door is not None:
+            self._door.close()
+            self._door = None
 
     # -- the one place where requests are made and errors are told apart --
 
@@ -147,27 +128,25 @@ class EngineApi:
         headers: Mapping[str, str] | None = None,
         deadline_s: float | None = DEADLINE_S,
         accept: tuple[int, ...] = (),
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
+    ) -> AsyncIterator[Answer]:
         self.open()
-        assert self._session is not None
+        assert self._door is not None
         sent = dict(headers or {})
         if body is not None:
             data = msgspec.json.encode(body)
             sent["Content-Type"] = "application/json"
         try:
             async with asyncio.timeout(deadline_s):
-                async with self._session.request(
-                    method, f"http://engine/{API}{path}", params=query, data=data, headers=sent
-                ) as answer:
+                async with self._door.call(method, f"/{API}{path}{_asked(query)}", sent, data) as answer:
                     if answer.status >= 300 and answer.status not in accept:
-                        raise _refusal(f"{method} {path}", answer.status, await answer.content.read(ERROR_BYTES))
+                        raise refusal(f"{method} {path}", answer.status, await answer.read(ERROR_BYTES))
                     yield answer
         except TimeoutError as late:
             raise EngineError(
                 f"the engine did not answer {method} {path} within {deadline_s:g} s", retryable=True
             ) from late
-        except (aiohttp.ClientError, OSError) as gone:
-            raise _gone(self.socket_path, gone) from gone
+        except (Broken, OSError) as why:
+            raise gone(self.socket_path, why) from why
 
     async def _call(self, method: str, path: str, **more: Any) -> bytes:
         async with self._answer(method, path, **more) as answer:
@@ -177,18 +156,18 @@ class EngineApi:
 
     async def version(self) -> EngineVersion:
         """What answers; bounded to a few seconds, as it also serves as a ping."""
-        return _decode(await self._call("GET", "/version", deadline_s=5.0), EngineVersion)
+        return decode(await self._call("GET", "/version", deadline_s=5.0), EngineVersion)
 
     async def info(self) -> EngineInfo:
         """What the engine can do."""
-        return _decode(await self._call("GET", "/info", deadline_s=15.0), EngineInfo)
+        return decode(await self._call("GET", "/info", deadline_s=15.0), EngineInfo)
 
     # -- images --
 
     async def image(self, reference: str) -> ImageInfo | None:
         """An image by name or id, or None where it isn't present."""
         try:
-            return _decode(await self._call("GET", f"/images/{quote(reference, safe='/:@')}/json"), ImageInfo)
+            return decode(await self._call("GET", f"/images/{quote(reference, safe='/:@')}/json"), ImageInfo)
         except NoSuchObjectError:
             return None
 
@@ -233,21 +212,19 @@ class EngineApi:
 
     async def remove_unused_image(self, image: str) -> None:
         """Remove an image that nothing uses. Quiet when it isn't there; EngineError while something does."""
-        await self._quiet_call("DELETE", f"/images/{image}")
+        await self._quiet_call("DELETE", f"/images/{quote(image, safe=':')}")
 
     async def images(self, labels: Mapping[str, str]) -> tuple[str, ...]:
         """Ids of the images that carry all these labels."""
         query = {"filters": _filters(labels), "all": "1"}
-        return tuple(
-            row.id for row in _decode(await self._call("GET", "/images/json", query=query), tuple[Listed, ...])
-        )
+        return tuple(row.id for row in decode(await self._call("GET", "/images/json", query=query), tuple[Listed, ...]))
 
     # -- containers --
 
     async def create_container(self, name: str, body: Mapping[str, object], *, platform: str = "") -> str:
         """Create a container; returns its id. `NoSuchObjectError` when the image isn't present."""
         query = {"name": name, **({"platform": platform} if platform else {})}
-        return _decode(await self._call("POST", "/containers/create", query=query, body=body), Created).id
+        return decode(await self._call("POST", "/containers/create", query=query, body=body), Created).id
 
     async def start_container(self, container: str) -> None:
         """Start it. Safe to repeat."""
@@ -255,16 +232,18 @@ class EngineApi:
 
     async def container(self, container: str) -> ContainerInfo:
         """Inspect one."""
-        return _decode(await self._call("GET", f"/containers/{container}/json"), ContainerInfo)
+        return decode(await self._call("GET", f"/containers/{container}/json"), ContainerInfo)
 
     async def containers(self, labels: Mapping[str, str]) -> tuple[Listed, ...]:
         """Containers in any state that carry all these labels; an empty value means any."""
         query = {"all": "1", "filters": _filters(labels)}
-        return _decode(await self._call("GET", "/containers/json", query=query), tuple[Listed, ...])
+        return decode(await self._call("GET", "/containers/json", query=query), tuple[Listed, ...])
 
-    async def wait_container(self, container: str) -> int:
-        """Wait until it has ended; its exit code. Not bounded in time: the caller cancels."""
-        return _decode(await self._call("POST", f"/containers/{container}/wait", deadline_s=None), Waited).status_code
+    async def wait_container(self, container: str, condition: str = "not-running") -> int:
+        """Wait until it has ended (`removed`: until it is gone); its exit code. Not bounded: the caller cancels."""
+        query = {"condition": condition}
+        body = await self._call("POST", f"/containers/{container}/wait", query=query, deadline_s=None)
+        return decode(body, Waited).status_code
 
     async def kill_container(self, container: str, signal: str = "KILL") -> None:
         """Signal its first process. Quiet when it doesn't run or isn't there."""
@@ -286,7 +265,7 @@ class EngineApi:
         """The end of what a container wrote, standard output and error in order of arrival."""
         query = {"stdout": "1", "stderr": "1", "tail": str(tail)}
         async with self._answer("GET", f"/containers/{container}/logs", query=query) as answer:
-            return _unframed(await answer.content.read(limit))
+            return _unframed(await answer.read(limit))
 
     async def put_archive(self, container: str, path: str, tar: AsyncIterable[bytes]) -> None:
         """Unpack a tar below the folder `path`, as the engine's root and with the owners the tar names."""
@@ -300,7 +279,7 @@ class EngineApi:
         """The tree at `path` as tar, its names below the last part of `path`."""
         query = {"path": path}
         async with self._answer("GET", f"/containers/{container}/archive", query=query, deadline_s=900.0) as answer:
-            async for piece in answer.content.iter_chunked(256 * 1024):
+            async for piece in answer.pieces():
                 yield piece
 
     async def attach(self, container: str) -> Stream:
@@ -313,7 +292,7 @@ class EngineApi:
 
     async def create_exec(self, container: str, body: Mapping[str, object]) -> str:
         """Prepare a process; returns the id that `start_exec` takes."""
-        return _decode(await self._call("POST", f"/containers/{container}/exec", body=body), Created).id
+        return decode(await self._call("POST", f"/containers/{container}/exec", body=body), Created).id
 
     async def start_exec(self, process: str, *, tty: bool = False) -> Stream:
         """Start it, attached."""
@@ -326,7 +305,7 @@ class EngineApi:
 
     async def exec_state(self, process: str) -> ExecInfo:
         """Whether it runs, and how it ended."""
-        return _decode(await self._call("GET", f"/exec/{process}/json"), ExecInfo)
+        return decode(await self._call("GET", f"/exec/{process}/json"), ExecInfo)
 
     async def resize_exec(self, process: str, rows: int, columns: int) -> None:
         """Tell its terminal's size."""
@@ -336,16 +315,16 @@ class EngineApi:
 
     async def create_network(self, body: Mapping[str, object]) -> str:
         """Create a network; returns its id."""
-        return _decode(await self._call("POST", "/networks/create", body=body), Created).id
+        return decode(await self._call("POST", "/networks/create", body=body), Created).id
 
     async def network(self, network: str) -> NetworkInfo:
         """Inspect one."""
-        return _decode(await self._call("GET", f"/networks/{network}"), NetworkInfo)
+        return decode(await self._call("GET", f"/networks/{network}"), NetworkInfo)
 
     async def networks(self, labels: Mapping[str, str]) -> tuple[NetworkInfo, ...]:
         """Networks that carry all these labels."""
         query = {"filters": _filters(labels)}
-        return _decode(await self._call("GET", "/networks", query=query), tuple[NetworkInfo, ...])
+        return decode(await self._call("GET", "/networks", query=query), tuple[NetworkInfo, ...])
 
     async def connect(self, network: str, container: str, aliases: Sequence[str] = ()) -> None:
         """Put a container into a network."""
@@ -369,7 +348,7 @@ class EngineApi:
     async def volumes(self, labels: Mapping[str, str]) -> tuple[VolumeInfo, ...]:
         """Volumes that carry all these labels."""
         query = {"filters": _filters(labels)}
-        return _decode(await self._call("GET", "/volumes", query=query), Volumes).volumes or ()
+        return decode(await self._call("GET", "/volumes", query=query), Volumes).volumes or ()
 
     async def remove_volume(self, name: str) -> None:
         """Remove it. Quiet when it isn't there."""
@@ -397,57 +376,18 @@ class EngineApi:
                 if status not in (101, 200):
                     said = await reader.read(ERROR_BYTES)
                     writer.close()
-                    raise _refusal(f"POST {path}", status, said)
+                    raise refusal(f"POST {path}", status, said)
         except TimeoutError as late:
             raise EngineError(f"the engine did not answer POST {path}", retryable=True) from late
-        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError, IndexError) as gone:
-            raise _gone(self.socket_path, gone) from gone
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError, IndexError) as why:
+            raise gone(self.socket_path, why) from why
         return Stream(reader, writer, framed=framed)
 
 
-def ask_now(socket_path: str, path: str, wanted: type[_T], timeout_s: float = 5.0) -> _T:
-    """One GET without an event loop, for what has to be known before there is one. Raises EngineError."""
-    try:
-        status, body = docker_now.call(socket_path, "GET", path, timeout_s)
-    except docker_now.Unanswered as gone:
-        raise _gone(socket_path, gone) from gone
-    if status != 200:
-        raise _refusal(f"GET {path}", status, body)
-    return _decode(body, wanted)
-
-
-def _gone(socket_path: str, why: Exception) -> EngineGoneError:
-    return EngineGoneError(
-        f"no container engine answers on {socket_path}: {why}",
-        remedy="start the engine, or name its socket with DOCKER_HOST=unix://PATH",
-        retryable=True,
-    )
-
-
-def _refusal(call: str, status: int, body: bytes) -> EngineError:
-    """The engine's own words, as the error of ours that fits."""
-    try:
-        said = msgspec.json.decode(body[body.find(b"{") :] if b"{" in body else body, type=Said)
-        words = said.message or said.cause
-    except msgspec.MsgspecError:
-        words = body.decode(errors="replace").strip()
-    words = words or f"status {status}"
-    if status == 404:
-        return NoSuchObjectError(words, status=status)
-    return EngineError(f"{words} ({call.partition('?')[0]})", status=status, retryable=status >= 500)
-
-
-def _decode(body: bytes, wanted: type[_T]) -> _T:
-    try:
-        return msgspec.json.decode(body, type=wanted)
-    except msgspec.MsgspecError as unreadable:
-        raise EngineError(f"the engine's answer can't be read: {unreadable}") from unreadable
-
-
-async def _progress(answer: aiohttp.ClientResponse) -> AsyncIterator[Progress]:
+async def _progress(answer: Answer) -> AsyncIterator[Progress]:
     """JSON documents, one a line; a line that says `error` ends the call."""
     held = b""
-    async for piece in answer.content.iter_any():
+    async for piece in answer.pieces():
         held += piece
         if len(held) > 8 * 1024 * 1024:
             raise EngineError("the engine told a line of more than 8 MiB")
@@ -460,7 +400,7 @@ async def _progress(answer: aiohttp.ClientResponse) -> AsyncIterator[Progress]:
 
 
 def _progress_line(line: bytes) -> Progress:
-    told = _decode(line, Progress)
+    told = decode(line, Progress)
     if told.error:
         raise EngineError(told.error)
     return told
@@ -481,6 +421,10 @@ def _unframed(data: bytes) -> bytes:
 def _filters(labels: Mapping[str, str]) -> str:
     wanted = [f"{key}={value}" if value else key for key, value in labels.items()]
     return msgspec.json.encode({"label": wanted}).decode()
+
+
+def _asked(query: Mapping[str, str] | None) -> str:
+    return f"?{urlencode(query, quote_via=quote, safe='', errors='surrogateescape')}" if query else ""
 
 
 def _has_tag(reference: str) -> bool:

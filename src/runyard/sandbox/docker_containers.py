@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from runyard.job import InputError, MachineError, WorkError
 from runyard.sandbox import docker_config, docker_images
 from runyard.sandbox.contract import ContainerState, Exit, SandboxRefused, Shape, StepCommand
-from runyard.sandbox.docker_api import EngineError
+from runyard.sandbox.docker_ask import EngineError
 
 if TYPE_CHECKING:
     import socket
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         TakeConnection,
         Told,
     )
-    from runyard.sandbox.docker import DockerSession
+    from runyard.sandbox.docker_session import DockerSession
     from runyard.sandbox.docker_wire import ContainerInfo, ImageInfo
 
 HEALTH_POLL_S: Final = (0.1, 2.0)
@@ -292,8 +292,8 @@ class _Layers:
             self._is_other = " : FROM " in text
         elif text.strip() == "---> Using cache":
             self._is_other = True
-        elif text.startswith(" ---> ") and not self._is_other:
-            self.own.append(text.removeprefix(" ---> ").strip())
+        elif text.startswith(" ---> ") and len(text.split()) == 2 and not self._is_other:
+            self.own.append(text.split()[1])
 
 
 class _Action:

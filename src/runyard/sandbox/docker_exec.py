@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from runyard.job import MachineError, Usage
 from runyard.sandbox import docker_tar
 from runyard.sandbox.contract import Exit, FileBack
-from runyard.sandbox.docker_api import NoSuchObjectError
+from runyard.sandbox.docker_ask import NoSuchObjectError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping

@@ -19,7 +19,7 @@ import msgspec
 from runyard.job import InputError, MachineError, Refused
 from runyard.sandbox import docker_tar
 from runyard.sandbox.contract import Mount, SandboxRefused
-from runyard.sandbox.docker_api import EngineApi, EngineError, NoSuchObjectError
+from runyard.sandbox.docker_ask import EngineError, NoSuchObjectError
 from runyard.sandbox.docker_config import Volume
 from runyard.sandbox.docker_wire import auth_for
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from runyard.sandbox.container_wishes import RegistryLogin
     from runyard.sandbox.contract import Shape
+    from runyard.sandbox.docker_api import EngineApi
     from runyard.sandbox.docker_wire import ImageInfo
 
 PULL_TRIES: Final = 3
@@ -254,17 +255,19 @@ def _escaped(path: str) -> str:
 
 async def remove_volumes(api: EngineApi, state: str, volumes: Sequence[Volume]) -> list[str]:
     """Remove volumes, and the folders of those that are layers; what could not be removed."""
-    left: list[str] = []
-    for volume in volumes:
-        try:
-            await api.remove_volume(volume.name)
-        except EngineError as refused:
-            left.append(f"volume {volume.name}: {refused.message}")
-            continue
-        layer = layers_folder(state) / volume.name
-        if layer.exists():
-            await asyncio.to_thread(shutil.rmtree, layer, ignore_errors=True)
-    return left
+    left = await asyncio.gather(*(_remove_volume(api, state, volume) for volume in volumes))
+    return [words for words in left if words]
+
+
+async def _remove_volume(api: EngineApi, state: str, volume: Volume) -> str:
+    try:
+        await api.remove_volume(volume.name)
+    except EngineError as refused:
+        return f"volume {volume.name}: {refused.message}"
+    layer = layers_folder(state) / volume.name
+    if layer.exists():
+        await asyncio.to_thread(shutil.rmtree, layer, ignore_errors=True)
+    return ""
 
 
 def layers_folder(state: str) -> Path:
@@ -295,11 +298,14 @@ class User(msgspec.Struct, frozen=True):
     gid: int
 
 
+ROOT: Final = User(0, 0)
+
+
 async def find_user(api: EngineApi, container: str, named: str) -> User:
     """The ids behind an image's user: numbers as they are, names by the image's own files. Raises InputError."""
     user, _, group = named.partition(":")
     if user in ("", "0", "root") and group in ("", "0", "root"):
-        return User(0, 0)
+        return ROOT
     passwd = {} if user.isdigit() and group.isdigit() else await _table(api, container, "/etc/passwd")
     by_number = {row[2]: row for row in passwd.values() if len(row) > 3}
     row = by_number.get(user) if user.isdigit() else passwd.get(user)

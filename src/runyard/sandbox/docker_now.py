@@ -6,7 +6,6 @@ Everything else goes through `docker_api`.
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import socket
@@ -26,19 +25,24 @@ class Unanswered(Exception):  # noqa: N818 - the callers turn it into an error o
 
 
 def call(socket_path: str, method: str, path: str, timeout_s: float = 5.0) -> tuple[int, bytes]:
-    """One call: status and body. Raises Unanswered."""
-    door = http.client.HTTPConnection("engine", timeout=timeout_s)
+    """One call: status and body, in HTTP/1.0, where an answer ends with its connection. Raises Unanswered."""
+    deadline = time.monotonic() + timeout_s
+    parts = []
     try:
-        door.sock = socket.socket(socket.AF_UNIX)
-        door.sock.settimeout(timeout_s)
-        door.sock.connect(socket_path)
-        door.request(method, f"/{API}{path}")
-        answer = door.getresponse()
-        return answer.status, answer.read()
-    except (OSError, http.client.HTTPException) as gone:
+        with socket.socket(socket.AF_UNIX) as door:
+            door.settimeout(timeout_s)
+            door.connect(socket_path)
+            door.sendall(f"{method} /{API}{path} HTTP/1.0\r\nHost: engine\r\nContent-Length: 0\r\n\r\n".encode())
+            while part := door.recv(65536):
+                parts.append(part)
+                door.settimeout(max(0.001, deadline - time.monotonic()))
+    except OSError as gone:
         raise Unanswered(str(gone)) from gone
-    finally:
-        door.close()
+    head, end, body = b"".join(parts).partition(b"\r\n\r\n")
+    words = head.split(b" ", 2)
+    if not end or not words[0].startswith(b"HTTP/") or len(words) < 2 or not words[1].isdigit():
+        raise Unanswered("what it answers is not HTTP")
+    return int(words[1]), body
 
 
 def listed(socket_path: str, label: str) -> dict[str, list[tuple[str, dict[str, str]]]]:

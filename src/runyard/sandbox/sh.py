@@ -201,6 +201,11 @@ class ShSupervisor:
             await self._open_lane(self.lane_argv())
             await self.wait_ready()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether the container's first shell runs no step, so that it ends when it is let go of."""
+        return bool(self._lanes) and not self._lanes[0].is_lost and self._lanes[0].step is None
+
     async def _free_lane(self) -> Lane:
         """A lane without a step; opens one where all are busy. Raises MachineError when the sandbox is gone."""
         async with self._opening:

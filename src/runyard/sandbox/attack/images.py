@@ -9,10 +9,10 @@ def image_for(backend: str) -> str:
     """`host` for bubblewrap; for an engine the first image that it has, ours before others. Raises MachineError."""
     if backend == "bubblewrap":
         return "host"
-    from runyard.sandbox import docker_api, docker_now
+    from runyard.sandbox import docker_ask, docker_now
 
     path = docker_now.default_socket("podman" if backend == "podman" else "docker")
-    found = docker_api.ask_now(path, "/images/json", list[dict[str, object]])
+    found = docker_ask.ask_now(path, "/images/json", list[dict[str, object]])
     tags = sorted(tag for image in found for tag in _tags(image) if not tag.startswith("<none>"))
     if not tags:
         raise MachineError(
