@@ -156,3 +156,18 @@ def test_permissions_come_before_denials_and_nothing_overlaps() -> None:
 def test_a_listing_that_is_none_is_an_error_with_a_name(listing: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         ruleset.parse_refused(listing, Egress())
+
+
+def test_the_filter_of_a_namespace_is_whole_and_is_not_loaded_twice(tmp_path: Path) -> None:
+    need(tun=False)
+    rules = tmp_path / "rules"
+    rules.write_text(ruleset.render_own_namespace(Egress(), (ipaddress.IPv4Address("10.0.2.3"),)), "utf-8")
+    script = f"nft -f {rules} && nft list table inet {ruleset.OWN_TABLE} && ! nft -f {rules}"
+    done = subprocess.run(
+        ["unshare", "--net", "--", "sh", "-c", script], capture_output=True, text=True, timeout=20, check=False
+    )
+    if "unshare" in done.stderr:
+        pytest.skip(f"namespaces can't be made here: {done.stderr.strip()}")
+    assert done.returncode == 0, done.stderr
+    assert "policy drop" in done.stdout
+    assert done.stdout.count("tcp dport { 80, 443 } accept") == 1

@@ -75,10 +75,16 @@ def command(context: click.Context, /, **given: Any) -> int:
 
         early.start()
         _executable(form)
-    options = _options(given, form)
-    from runyard.cli.run_prepare import prepare
+    from runyard.source.git import FactsUnderWay
 
-    prepared = prepare(options, _here())
+    facts = FactsUnderWay(_here())  # git works while the rest is loaded
+    try:
+        options = _options(given, form)
+        from runyard.cli.run_prepare import prepare
+
+        prepared = prepare(options, facts)
+    finally:
+        facts.give_up()
     if planned_only:
         return _print_plan(prepared, options, whole=whole, form=form)
     from runyard.cli.run_execute import execute

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from runyard.job import Step
+    from runyard.source.git import FactsUnderWay
 
 FOLDER: Final = ".github/workflows"
 FILE_LIMIT: Final = 8 << 20
@@ -185,9 +186,10 @@ class CommitTree:
             return None
 
 
-def prepare(options: Options, folder: str) -> Prepared:
-    """Everything that `run`, `--list` and `--plan` need. Raises InputError, MachineError."""
-    facts = read_facts(folder, ref=options.ref)
+def prepare(options: Options, under_way: FactsUnderWay) -> Prepared:
+    """Everything that `run`, `--list` and `--plan` need of a folder. Raises InputError, MachineError."""
+    folder = under_way.folder
+    facts = read_facts(folder, ref=options.ref, under_way=under_way)
     event = options.event or "push"
     git = Git(facts.root)
     files: Files = WorkingTree(facts.root) if options.ref is None else CommitTree(git, facts.sha)

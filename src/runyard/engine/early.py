@@ -31,6 +31,9 @@ def fork() -> None:
     """
     if _waiting:
         return
+    from runyard.sandbox import helper
+
+    helper.start_early(_log())  # so early that it is ready when the first sandbox is: it is a start of Python too
     import runyard.engine.launch
     import runyard.expression
     import runyard.sandbox.bubblewrap  # noqa: F401 - loaded for both
@@ -40,11 +43,13 @@ def fork() -> None:
     try:
         pid = os.fork()
     except OSError:  # told by whoever needs a job process
+        helper.forget()
         return
     if pid == 0:
         here.close()
         _become_server(parent, there)
     there.close()
+    helper.forget()  # the server has it, and job processes after it
     _waiting.append((here, pid))
 
 

@@ -160,7 +160,6 @@ def main(parent: int, control: int) -> None:
     import runyard.engine.process  # what a job needs, before the first fork
 
     runyard.engine.process.warm()
-    gc.collect()
     gc.freeze()
     gc.enable()
     ForkServer(socket.socket(fileno=control)).serve()

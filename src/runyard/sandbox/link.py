@@ -1,6 +1,3 @@
-# ruff: noqa: PTH100, PTH120
-# On the way of every job, where a path object costs more than the call.
-
 """The job process's end of a supervisor: frames out, answers in, on the running event loop.
 
 Answers are decoded into types, because the supervisor lives beside the job. Whatever happens to it, every command that
@@ -14,28 +11,18 @@ import contextlib
 import os
 import signal
 import socket
-import sys
 import threading
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 
 from runyard.job import MachineError, Usage
+from runyard.sandbox import helper
 from runyard.sandbox.contract import Exit, ExitReason, FileBack
 from runyard.sandbox.enter import wire
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-_BOOT: Final = (
-    "import sys\n"
-    "for name, path in (('runyard', {top!r}), ('runyard.sandbox', {room!r})):\n"
-    "    module = sys.modules[name] = type(sys)(name)\n"
-    "    module.__path__ = [path]\n"
-    "from runyard.sandbox.enter.zygote import main\n"
-    "main(3)\n"
-)
-"""Loads the supervisor without running the packages' own beginnings, whose imports it must not have."""
 
 _SIGNALS: Final = {"interrupt": signal.SIGINT, "terminate": signal.SIGTERM, "kill": signal.SIGKILL}
 
@@ -114,18 +101,7 @@ class _Zygote:
         """Start it unless it runs; returns at once, requests wait in its socket."""
         with self.lock:
             if self.sock is None:
-                room = os.path.dirname(os.path.abspath(__file__))
-                boot = _BOOT.format(top=os.path.dirname(room), room=room)
-                ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-                with theirs:
-                    os.posix_spawn(
-                        sys.executable,
-                        [sys.executable, "-I", "-S", "-B", "-c", boot],
-                        {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"},
-                        file_actions=_moved(theirs.fileno()),
-                        setsid=True,
-                    )
-                self.sock = ours
+                self.sock = socket.socket(fileno=helper.take().detach())
             return self.sock
 
     def ask(self, request: tuple[object, ...], fds: tuple[int, ...]) -> None:
@@ -142,13 +118,6 @@ class _Zygote:
             else:
                 return
         raise MachineError("the sandbox's helper process does not start", code="sandbox.helper")
-
-
-def _moved(fd: int) -> list[tuple[int, int, int]]:
-    null = (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)
-    if fd == 3:
-        return [null, (os.POSIX_SPAWN_DUP2, 3, 4), (os.POSIX_SPAWN_DUP2, 4, 3), (os.POSIX_SPAWN_CLOSE, 4)]  # type: ignore[list-item]
-    return [null, (os.POSIX_SPAWN_DUP2, fd, 3)]  # type: ignore[list-item]
 
 
 _ZYGOTE: Final = _Zygote()

@@ -6,18 +6,20 @@ the repository.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from runyard.job import InputError, MachineError
+from runyard.job import InputError, MachineError, RunyardError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 DEADLINE_S: Final = 20.0
 TREE_DEADLINE_S: Final = 120.0
@@ -103,18 +105,21 @@ class Git:
         Raises GitFailedError for a code other than 0, MachineError where git is missing or takes longer than the
         deadline. Safe to repeat as far as the command is.
         """
+        process = self.begin(arguments, env or {}, subprocess.DEVNULL if stdin is None else subprocess.PIPE)
+        return self.end(process, arguments, stdin, time.monotonic() + deadline_s)
+
+    def begin(self, arguments: tuple[str, ...], env: Mapping[str, str], stdin: int) -> subprocess.Popen[bytes]:
+        """Start a command whose output `end` takes; raises as `run`."""
         environment = {name: value for name, value in os.environ.items() if name not in _FROM_OUTSIDE}
-        environment |= _QUIET | dict(env or {})
+        environment |= _QUIET | dict(env)
         try:
-            done = subprocess.run(
+            return subprocess.Popen(
                 ["git", *_SETTINGS, *arguments],
                 cwd=self.folder,
                 env=environment,
-                input=stdin,
-                stdin=subprocess.DEVNULL if stdin is None else None,
-                capture_output=True,
-                timeout=deadline_s,
-                check=False,
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
             )
         except FileNotFoundError as error:
             if not Path(self.folder).is_dir():
@@ -122,20 +127,27 @@ class Git:
             raise MachineError(
                 "git is not on this machine", code="git.missing", remedy="apt-get install git"
             ) from error
+
+    def end(
+        self, process: subprocess.Popen[bytes], arguments: tuple[str, ...], stdin: bytes | None, deadline: float
+    ) -> bytes:
+        """The output of a command that was begun; nothing of it is left. `deadline` is of the monotonic clock."""
+        try:
+            out, err = process.communicate(stdin, timeout=max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired as error:
             raise MachineError(
-                f"git {arguments[0]} took longer than {deadline_s:g} s in {self.folder}",
-                code="git.deadline",
-                retryable=True,
+                f"git {arguments[0]} took too long in {self.folder}", code="git.deadline", retryable=True
             ) from error
-        if done.returncode:
-            said = done.stderr.decode(errors="replace").strip()
-            raise GitFailedError(said or f"git {arguments[0]} ended with {done.returncode}", done.returncode)
-        return done.stdout
+        finally:
+            _stop(process)
+        if process.returncode:
+            said = err.decode(errors="replace").strip()
+            raise GitFailedError(said or f"git {arguments[0]} ended with {process.returncode}", process.returncode)
+        return out
 
     def text(self, *arguments: str) -> str:
         """The same as text without the line end."""
-        return self.run(*arguments).decode(errors="surrogateescape").removesuffix("\n")
+        return _as_text(self.run(*arguments))
 
     def maybe(self, *arguments: str) -> str | None:
         """The same, None where git says no."""
@@ -144,21 +156,63 @@ class Git:
         except GitFailedError:
             return None
 
-    def side_by_side(self, *commands: tuple[str, ...]) -> list[str | GitFailedError]:
-        """What several commands say, as `text` gives it or the error; they run at the same time.
+    def side_by_side(self, *commands: tuple[str, ...]) -> SideBySide:
+        """Start several commands at once. Raises what `run` does where git can't be started.
 
         Most of a short git command is its start, so six of them take as long as two.
         """
-        from concurrent.futures import ThreadPoolExecutor
+        return SideBySide(self, commands)
 
-        with ThreadPoolExecutor(len(commands)) as threads:
-            return list(threads.map(self._text_or_error, commands))
 
-    def _text_or_error(self, arguments: tuple[str, ...]) -> str | GitFailedError:
+class SideBySide:
+    """Git commands under way while something else is done; `answers` or `give_up` ends them."""
+
+    def __init__(self, git: Git, commands: Iterable[tuple[str, ...]]) -> None:
+        self._git = git
+        self._running: list[tuple[tuple[str, ...], subprocess.Popen[bytes]]] = []
         try:
-            return self.text(*arguments)
+            for arguments in commands:
+                self._running.append((arguments, git.begin(arguments, {}, subprocess.DEVNULL)))
+        except BaseException:
+            self.give_up()
+            raise
+
+    def answers(self) -> list[str | GitFailedError]:
+        """What each one says, as `text` gives it, or its error. Once. Raises MachineError past the deadline."""
+        deadline = time.monotonic() + DEADLINE_S
+        try:
+            return [self._answer(arguments, process, deadline) for arguments, process in self._running]
+        finally:
+            self.give_up()
+
+    def _answer(
+        self, arguments: tuple[str, ...], process: subprocess.Popen[bytes], deadline: float
+    ) -> str | GitFailedError:
+        try:
+            return _as_text(self._git.end(process, arguments, None, deadline))
         except GitFailedError as failed:
             return failed
+
+    def give_up(self) -> None:
+        """End what still runs. Safe to repeat."""
+        for _, process in self._running:
+            _stop(process)
+        self._running.clear()
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End a process whose answer isn't wanted, or is here already; leaves no zombie and no open pipe."""
+    if process.returncode is None:
+        process.kill()
+        process.wait()
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+
+def _as_text(said: bytes) -> str:
+    return said.decode(errors="surrogateescape").removesuffix("\n")
 
 
 _WHERE: Final = ("rev-parse", "--show-toplevel", "--git-common-dir", "--verify", "-q", "HEAD")
@@ -174,7 +228,7 @@ def find_repository(folder: str) -> tuple[str, str, bool]:
     Raises InputError where there is none, MachineError where git refuses it (another owner).
     """
     git = Git(folder)
-    return _place(git, *git.side_by_side(_WHERE))
+    return _place(git, *git.side_by_side(_WHERE).answers())
 
 
 def _place(git: Git, said: str | GitFailedError) -> tuple[str, str, bool]:
@@ -199,15 +253,42 @@ def _place(git: Git, said: str | GitFailedError) -> tuple[str, str, bool]:
     return lines[0], str(Path(folder, lines[1]).resolve()), len(lines) > 2
 
 
-def read_facts(folder: str, *, ref: str | None = None) -> GitFacts:
+class FactsUnderWay:
+    """The questions that `read_facts` asks git, on their way: begun early, they cost no time of their own.
+
+    A problem with starting them is told by `answers`.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self._asked: SideBySide | RunyardError
+        try:
+            self._asked = Git(folder).side_by_side(
+                _WHERE, _CONFIGURED, _HEAD, _REMOTE_HEAD, _MAIN_BRANCHES, _shown("HEAD")
+            )
+        except RunyardError as error:
+            self._asked = error
+
+    def answers(self) -> list[str | GitFailedError]:
+        """See SideBySide."""
+        if isinstance(self._asked, RunyardError):
+            raise self._asked
+        return self._asked.answers()
+
+    def give_up(self) -> None:
+        """See SideBySide."""
+        if isinstance(self._asked, SideBySide):
+            self._asked.give_up()
+
+
+def read_facts(folder: str, *, ref: str | None = None, under_way: FactsUnderWay | None = None) -> GitFacts:
     """All facts about the repository that `folder` is in, at HEAD or at `ref` (a branch, a tag, what git resolves).
 
-    Raises InputError for a folder without repository or an unknown ref.
+    `under_way` are questions about the same folder that were begun before. Raises InputError for a folder without
+    repository or an unknown ref.
     """
     here = Git(folder)
-    where, configured, head, remote_head, main_branches, last = here.side_by_side(
-        _WHERE, _CONFIGURED, _HEAD, _REMOTE_HEAD, _MAIN_BRANCHES, _shown("HEAD")
-    )
+    where, configured, head, remote_head, main_branches, last = (under_way or FactsUnderWay(folder)).answers()
     root, git_dir, has_commit = _place(here, where)
     git = Git(root)
     settings = _settings(_said(configured))
