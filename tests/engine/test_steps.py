@@ -237,7 +237,7 @@ def test_D13_every_job_gets_folders_of_its_own_made_empty(strict: bool) -> None:
     shape = bench._sandbox.shapes[0]
     assert "/home/runner/work/demo/demo" in shape.directories
     assert "/home/runner/work/_temp" in shape.directories
-    assert "/home/runner/work/_tool" in shape.directories
+    assert "/opt/hostedtoolcache" in shape.directories
     assert "/home/runner/work/_temp/_runner_file_commands" in shape.tmpfs
 
 

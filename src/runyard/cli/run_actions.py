@@ -175,8 +175,11 @@ def check_lock(steps: Iterable[Step], pins: dict[str, str] | None, *, native: bo
         )  # fmt: skip
 
 
-def check_offline(actions: Actions, steps: Iterable[Step], pins: dict[str, str] | None) -> None:
-    """Raises MachineError with everything that would have to be fetched."""
+def check_offline(
+    actions: Actions, steps: Iterable[Step], pins: dict[str, str] | None, *, tools: str = "", platform: str = ""
+) -> None:
+    """Raises MachineError with everything that would have to be fetched. `tools` is the tool cache, which may serve."""
+    steps = [step for step in steps if not (actions.native and _from_tools(step, tools, platform))]
     missing = actions.gather(steps, pins=pins, fetch=False).missing
     if missing:
         rows = "".join(f"\n  {uses}: {why}" for uses, why in sorted(missing.items()))
@@ -185,6 +188,12 @@ def check_offline(actions: Actions, steps: Iterable[Step], pins: dict[str, str] 
             code="actions.missing",
             remedy="While there is a network: runyard actions mirror, or one run without --offline.",
         )
+
+
+def _from_tools(step: Step, tools: str, platform: str) -> bool:
+    from runyard.action.tool_steps import tool_adapter
+
+    return bool(tools) and isinstance(step, ActionStep) and tool_adapter(step, tools, platform) is not None
 
 
 def node_notes(actions: Actions, steps: tuple[Step, ...], image: str, arch: str) -> list[PlanNote]:

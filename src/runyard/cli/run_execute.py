@@ -88,7 +88,8 @@ def _refuse_what_cannot_be(prepared: Prepared, options: Options) -> None:
     if options.offline:
         from runyard.cli.run_actions import check_offline, of_command
 
-        check_offline(of_command(prepared, options), prepared.steps(), prepared.pins)
+        actions = of_command(prepared, options)
+        check_offline(actions, prepared.steps(), prepared.pins, tools=options.tools, platform=options.platform)
 
 
 async def _reap(busy: asyncio.Event) -> None:

@@ -21,6 +21,7 @@ from runyard.cli.run_hooks import host_notes
 from runyard.cli.run_machine import Machine, Place, Unserved
 from runyard.cli.run_notes import secret_notes
 from runyard.cli.run_offer import Backend, Offers
+from runyard.cli.run_tools import tools_for
 from runyard.engine.wire import JobSettings
 from runyard.expression import to_text
 from runyard.job import Cancel, JobFinished, MachineError, RunyardError
@@ -447,6 +448,8 @@ class Run:
             f"{place.stand_in} is the image '{place.image}' of this machine here" if place.stand_in is not None else "",
             backend.line or "",
         ]
+        tools, left_out = tools_for(options.tools, backend.name)
+        header.append(left_out)
         actions = self.runs.actions
         # What a job container has is asked when it is open; only a node that runs anywhere is brought along.
         image = place.image if spec.container is None else ""
@@ -472,6 +475,7 @@ class Run:
             services=run_services.NAME,
             artifacts_dir=options.artifacts or "",
             hooks=options.hooks,
+            tools=tools,
         )
 
 

@@ -90,6 +90,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     platform: str = "linux/amd64"
     policy: Policy | None = None
     hooks: HookFiles = HookFiles()
+    tools: str = ""
 
     def __repr__(self) -> str:
         return "<Options of runyard run>"

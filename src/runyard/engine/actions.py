@@ -106,7 +106,12 @@ async def prepare_actions(frame: Frame) -> None:
 
 def _is_fetched(job: Job, use: Use) -> bool:
     step = use.step
-    return isinstance(step, ActionStep) and step.repository is not None and native_name(job, step) is None
+    return isinstance(step, ActionStep) and step.repository is not None and not stands_in(job, step)
+
+
+def stands_in(job: Job, step: ActionStep) -> bool:
+    """Whether something built in may do without the original; nothing of it is fetched ahead then."""
+    return native_name(job, step) is not None or tools_of(job, step) is not None
 
 
 def _action(use: Use) -> ActionStep:
@@ -133,6 +138,16 @@ def native_name(job: Job, step: ActionStep) -> str | None:
     """The built-in adapter for this reference, None where the original is to run."""
     name = built_in(step) if job.settings.native else None
     return name if name == "checkout" or job.services.port is not None else None
+
+
+def tools_of(job: Job, step: ActionStep) -> str | None:
+    """The built-in set-up of a tool that may serve this step; the original is fetched when it turns out not to."""
+    settings = job.settings
+    if not settings.native or not settings.tools or step.repository is None:
+        return None
+    from runyard.action.tool_steps import tool_adapter
+
+    return tool_adapter(step, settings.tools, job.spec.platform)
 
 
 def steps_with_pre(job: Job) -> Iterator[ActionStep]:
@@ -207,6 +222,13 @@ async def run_action(frame: Frame, step: ActionStep | ContainerActionStep) -> Re
     native = native_name(job, step) if step.repository is not None else None
     if native is not None:
         return await _run_native(frame, step, native)
+    tools = tools_of(job, step)
+    if tools is not None:
+        from runyard.engine.native_tools import run_tools
+
+        result = await run_tools(frame, step, tools)
+        if result is not None:
+            return result
     if frame.scope.depth >= MOST_NESTED:
         return fail(frame, f"{step.uses}: actions are nested deeper than {MOST_NESTED} levels")
     instance = frame.scope.actions.get(step.id)

@@ -39,7 +39,7 @@ from runyard.job import (
     TextToken,
 )
 from runyard.report.masks import masker_for
-from runyard.sandbox.contract import Identity, SandboxRefused, Shape
+from runyard.sandbox.contract import Identity, Mount, SandboxRefused, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -242,13 +242,17 @@ class JobRun:
             from runyard.engine.hooks import place_hooks
 
             mounts += await place_hooks(job)
+        folders = job.layout.folders if not self._has_docker_actions() else job.layout.all_folders
+        if settings.tools:
+            mounts += (Mount(source=settings.tools, target=job.layout.tool_cache, overlay=True),)
+            folders = tuple(each for each in folders if each != job.layout.tool_cache)
         shape = Shape(
             image=settings.image if own is None else own.image,
             limits=job.spec.limits,
             network=settings.network,
             mounts=mounts,
             home=job.layout.home,
-            directories=job.layout.folders if not self._has_docker_actions() else job.layout.all_folders,
+            directories=folders,
             tmpfs=(job.layout.command_files, job.layout.event_folder),
             container=None if own is None else own.wishes,
             login=None if own is None else own.login,

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 HOME = "/home/runner"
 WORK = f"{HOME}/work"
+TOOLS = "/opt/hostedtoolcache"
+"""Where GitHub's hosted images have it, and where actions look that don't ask."""
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +56,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def tool_cache(self) -> str:
         """`RUNNER_TOOL_CACHE`."""
-        return self.tools or f"{self.work}/_tool"
+        return self.tools or TOOLS
 
     @property
     def action_home(self) -> str:

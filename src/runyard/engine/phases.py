@@ -13,10 +13,10 @@ from runyard.engine.actions import (
     ActionFiles,
     action_inputs,
     action_prelude,
-    native_name,
     place_remote,
     remote_steps,
     resolve_remote,
+    stands_in,
 )
 from runyard.engine.evaluate import decide, text_of, texts_of, value_of
 from runyard.engine.nodes import node_for
@@ -209,7 +209,7 @@ async def _pre_of_composite(frame: Frame, step: ActionStep, instance: ActionInst
     scope = await _scope_of(frame, step, instance)
     result = Result.SUCCESS
     for nested in remote_steps(runs.steps):
-        if native_name(frame.job, nested) is not None:
+        if stands_in(frame.job, nested):
             continue
         found = await resolve_remote(frame.job, nested)
         if not isinstance(found, ActionFiles):
