@@ -159,11 +159,11 @@ def test_what_cannot_be_read(repository: Path, capsys: pytest.CaptureFixture[str
     assert all(not file["valid"] for file in files)
 
 
-def test_pipelines_are_refused_by_name(repository: Path) -> None:
-    from runyard.job.errors import InputError
-
-    with pytest.raises(InputError, match="pipelines are not part of this build yet"):
-        run("ci.toml")
+def test_a_pipeline_is_checked_with_the_repository(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (repository / ".runyard").mkdir()
+    (repository / ".runyard" / "ci.toml").write_text("[jobs.a]\nrunn = 'true'\n")
+    assert run() == 2
+    assert ".runyard/ci.toml:2:1: error: no such key; did you mean run?" in capsys.readouterr().out
 
 
 def test_calls_are_followed_within_the_repository(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,10 +38,10 @@ _STRICT_SILENT: Final = frozenset({"lint.timeout"})
 @click.option("--json", "as_json", is_flag=True, help="Short for --format json.")
 @click.option("--strict-github", is_flag=True, help="No findings about what Runyard does otherwise on purpose.")
 def command(paths: tuple[str, ...], form: str, as_json: bool, strict_github: bool) -> int:
-    """Validate workflow files and action manifests.
+    """Validate workflows, pipelines and action manifests.
 
-    PATH is a file, or a folder: a repository's .github/workflows and actions, else the YAML files in it. Without PATH:
-    the repository of the current folder.
+    PATH is a file, or a folder: a repository's .github/workflows, .runyard/ci.toml and actions, else the YAML files in
+    it. Without PATH: the repository of the current folder.
 
     Exit codes: 0 nothing found, 1 only warnings, 2 GitHub would refuse a file or a file can't be read.
     """
@@ -62,16 +62,12 @@ Result = tuple[str, tuple["Problem", ...]]
 
 def find_files(paths: Iterable[str], here: Path) -> list[tuple[Path, str]]:
     """The files to check with the names to show, each once; a folder with nothing to check stands for itself."""
-    from runyard.job.errors import InputError
-
     found: dict[Path, str] = {}
     given = list(paths)
     for path in [Path(each) for each in given] or [_repository(here) or here]:
         if path.is_dir():
             for file in sorted(_in_folder(path)) or [path]:
                 found.setdefault(file, _shown(file, here, given))
-        elif path.suffix == ".toml":
-            raise InputError("pipelines are not part of this build yet", path=str(path), code="check.pipeline")
         else:
             found.setdefault(path, str(path))
     return list(found.items())
@@ -83,8 +79,10 @@ def _shown(path: Path, here: Path, given: list[str]) -> str:
 
 
 def _in_folder(folder: Path) -> Iterator[Path]:
-    """A repository's workflows and actions, else all YAML files directly in a folder."""
-    if not (folder / ".github").is_dir():
+    """A repository's pipeline, workflows and actions, else all YAML files directly in a folder."""
+    if (pipeline := folder / ".runyard" / "ci.toml").is_file():
+        yield pipeline
+    elif not (folder / ".github").is_dir():
         yield from _yaml_in(folder)
         return
     yield from _yaml_in(folder / WORKFLOWS)

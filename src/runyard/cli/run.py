@@ -64,8 +64,8 @@ _FORMATS = ("tree", "plain", "jsonl", "github", "json")
 def command(context: click.Context, /, **given: Any) -> int:
     """Plan and execute the workflows of the current repository for an event.
 
-    Without WORKFLOW, all files in .github/workflows are looked at. Ends with 0 when all is well, 1 when a job failed,
-    2 when the input is wrong, 3 when this machine can't do it, 130 when it was interrupted.
+    Without WORKFLOW, all files in .github/workflows and .runyard/ci.toml are looked at. Ends with 0 when all is well,
+    1 when a job failed, 2 when the input is wrong, 3 when this machine can't do it, 130 when it was interrupted.
     """
     del context
     form = "json" if given["as_json"] else given["form"]

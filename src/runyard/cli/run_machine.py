@@ -72,6 +72,8 @@ class Machine:
                 f"(--label {missing[0]}, or --image {missing[0]}=host)",
                 {"runs-on": list(spec.labels), "labels": sorted(self.labels)},
             )
+        if spec.image is not None:
+            return Place(spec.image)
         if mapped:
             return Place(self.images[mapped[0].lower()])
         hosted = [label for label in spec.labels if label.lower() in STAND_INS]

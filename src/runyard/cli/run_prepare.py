@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from runyard.source.git import FactsUnderWay
 
 FOLDER: Final = ".github/workflows"
+PIPELINE: Final = ".runyard/ci.toml"
 FILE_LIMIT: Final = 8 << 20
 """Bytes of a workflow file that are read at all; the reader refuses what is too long for GitHub."""
 
@@ -235,11 +236,14 @@ def _changed(
 def _chosen(files: Files, wanted: tuple[str, ...], folder: str, root: str) -> list[str]:
     names = [name for name in files.names(FOLDER) if name.endswith((".yml", ".yaml"))]
     if not wanted:
+        pipeline = [PIPELINE] if _is_there(files, PIPELINE) else []
+        if not names and pipeline:
+            return pipeline
         if not names:
             raise InputError(
                 f"there is no workflow in {FOLDER} of {root}", code="run.no_workflow", remedy=f"Put one into {FOLDER}."
             )
-        return [f"{FOLDER}/{name}" for name in names]
+        return [*pipeline, *(f"{FOLDER}/{name}" for name in names)]
     chosen: dict[str, None] = {}
     for each in wanted:
         inside = os.path.relpath(Path(folder, each).absolute(), root)

@@ -124,13 +124,13 @@ class _Reader:
 
     def value(self, value: object, kind: Any, path: Path) -> object:
         inner = _struct_of(kind)
-        if inner is not None:
+        if inner is not None and (inner is kind or isinstance(value, dict)):
             return self.struct(value, inner, path)
-        of_list, of_table = _struct_in_list(kind), _struct_in_table(kind)
+        of_list, of_table = _member(kind, list), _member(kind, dict)
         if of_list is not None and isinstance(value, list):
-            return tuple(self.struct(member, of_list, (*path, number)) for number, member in enumerate(value))
+            return tuple(self.value(member, of_list, (*path, number)) for number, member in enumerate(value))
         if of_table is not None and isinstance(value, dict):
-            return {key: self.struct(member, of_table, (*path, key)) for key, member in value.items()}
+            return {key: self.value(member, of_table, (*path, key)) for key, member in value.items()}
         try:
             return convert(value, kind)
         except ValueError as error:
@@ -161,19 +161,20 @@ def _is_struct(kind: object) -> bool:
 def _struct_of(kind: Any) -> type | None:
     if _is_struct(kind):
         return cast("type", kind)
-    if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        inner = [each for each in typing.get_args(kind) if _is_struct(each)]
-        return inner[0] if len(inner) == 1 else None
-    return None
+    inner = [each for each in _choices(kind) if _is_struct(each)]
+    return inner[0] if len(inner) == 1 else None
 
 
-def _struct_in_list(kind: Any) -> type | None:
-    if typing.get_origin(kind) in (tuple, list):
-        return _struct_of(typing.get_args(kind)[0])
-    return None
+def _choices(kind: Any) -> tuple[Any, ...]:
+    return typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
 
 
-def _struct_in_table(kind: Any) -> type | None:
-    if typing.get_origin(kind) is dict:
-        return _struct_of(typing.get_args(kind)[1])
+def _member(kind: Any, of: type) -> Any | None:
+    """What the members of a list or table are, where structs stand in it somewhere."""
+    for each in _choices(kind):
+        origin, inner = typing.get_origin(each), typing.get_args(each)
+        if of is list and origin in (tuple, list) and _struct_of(inner[0]) is not None:
+            return inner[0]
+        if of is dict and origin is dict and _struct_of(inner[1]) is not None:
+            return inner[1]
     return None

@@ -29,6 +29,7 @@ from runyard.job.order import Cancel, Drain, LeaseLost, Order, Pause
 from runyard.job.outcome import Conclusion, ReasonCode
 from runyard.job.spec import (
     ActionStep,
+    Collect,
     ContainerActionStep,
     Environment,
     JobSpec,
@@ -61,6 +62,7 @@ __all__ = [
     "Cancel",
     "Checkout",
     "Claim",
+    "Collect",
     "Conclusion",
     "ContainerActionStep",
     "Drain",

@@ -74,6 +74,15 @@ class Environment(msgspec.Struct, frozen=True, omit_defaults=True):
     url: Template | None = None
 
 
+class Collect(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file or folder below the workspace that a job leaves as an artifact; `browse` shows it as pages."""
+
+    name: str
+    path: str
+    browse: bool = False
+    when: Literal["success", "always"] = "success"
+
+
 class NeedResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a direct need left, as the `needs` context shows it."""
 
@@ -125,7 +134,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     limits: Limits = Limits()
     retry_lost: int = 1
     trust: Literal["trusted", "untrusted"] = "trusted"
-    collect: tuple[str, ...] = ()
+    collect: tuple[Collect, ...] = ()
     requires: tuple[str, ...] = ()
     workflow_path: str = ""
     workflow_ref: str = ""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from runyard.job import Template
     from runyard.run.state import NodeState
     from runyard.run.work import Work
-    from runyard.workflow.plan import CalledPlan, ConcurrencyPlan, JobPlan
+    from runyard.workflow.plan import CalledPlan, ConcurrencyPlan, JobPlan, PipelineJob
 
 DEFAULT_TIMEOUT_MINUTES: Final = 360
 _JOB_IDS = uuid.UUID("5a0f3f5b-6f0e-4c59-9d63-6c1d6f0c4e21")
@@ -247,6 +247,8 @@ class _Maker:
             workflow_ref=ref,
             workflow_sha=sha,
         )
+        if job.pipeline is not None:
+            spec = _with_pipeline(spec, job.pipeline)
         return LegState(
             self.key,
             "held",
@@ -313,6 +315,21 @@ class _Maker:
         if labels is None and group is None:
             raise UnevaluableError("runs-on names neither labels nor a group", template.at)
         return (() if labels is None else _labels(labels, template)), group
+
+
+def _with_pipeline(spec: JobSpec, said: PipelineJob) -> JobSpec:
+    """The job with what its pipeline says beyond a workflow."""
+    return msgspec.structs.replace(
+        spec,
+        platform=said.platform or spec.platform,
+        image=said.image,
+        limits=msgspec.structs.replace(
+            said.limits, timeout_s=spec.limits.timeout_s, timeout_from=spec.limits.timeout_from
+        ),
+        collect=said.collect,
+        retry_lost=0 if said.publish else spec.retry_lost if said.retry_lost is None else said.retry_lost,
+        requires=("publish",) if said.publish else spec.requires,
+    )
 
 
 def evaluate_group(work: Work, plan: ConcurrencyPlan, contexts: dict[str, Json], key: str) -> GroupRequest:

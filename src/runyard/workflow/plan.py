@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from runyard.job import Json, Position, Step, Template
+from runyard.job import Collect, Json, Limits, Position, Step, Template
 
 
 class ConcurrencyPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -98,6 +98,17 @@ class CallPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     inherit: bool = False
 
 
+class PipelineJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a job of a pipeline says beyond what a workflow can. None leaves it to the default of a workflow's job."""
+
+    platform: str | None = None
+    image: str | None = None
+    limits: Limits = Limits()
+    collect: tuple[Collect, ...] = ()
+    retry_lost: int | None = None
+    publish: bool = False
+
+
 class JobPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One job as written, before matrix expansion; either `steps` or `call`.
 
@@ -126,6 +137,7 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     outputs: Template | None = None
     steps: tuple[Step, ...] = ()
     call: CallPlan | None = None
+    pipeline: PipelineJob | None = None
     at: Position | None = None
 
 

@@ -10,6 +10,7 @@ from runyard.expression.positioned_yaml import WORKFLOW_LIMITS, Mapping, Scalar,
 from runyard.workflow.jobs import concurrency, defaults, jobs, permissions
 from runyard.workflow.listening import listening
 from runyard.workflow.model import Reading, Workflow
+from runyard.workflow.pipeline import PIPELINE_SUFFIX, read_pipeline
 from runyard.workflow.problems import Problems, TooManyProblemsError
 from runyard.workflow.schema import WORKFLOW
 from runyard.workflow.tokens import fields, present, text_of
@@ -24,10 +25,14 @@ def read_workflow(
 ) -> Reading:
     """Reads one file without the workflows it calls. Never raises: what is wrong is in `problems`.
 
+    A path that ends in `.toml` is a pipeline.
+
     `file` is the index of the file in the run's file table, which all positions carry. `workflow` is None where a
     problem is an error. Safe to repeat.
     """
     problems = Problems(path)
+    if path.endswith(PIPELINE_SUFFIX):
+        return read_pipeline(source, path, file, _convert)
     try:
         root = read_yaml(source, path=path, limits=msgspec.structs.replace(WORKFLOW_LIMITS, characters=max_characters))
     except YamlError as error:
