@@ -248,7 +248,7 @@ async def main():
     await session.adopt(Identity(job_key="owner"))
     running = await session.start(StepCommand(argv=("bash", "-c", sys.argv[2]), env=dict(session.environment)))
     seen = await running.read()
-    guard = session._guard._process.pid
+    guard = session._guard.pid
     told = {"label": session.label, "folder": str(session.folder), "guard": guard, "seen": seen.decode()}
     print(json.dumps(told), flush=True)
     await running.read()

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from typing import TYPE_CHECKING, Final
 
 from runyard.job import Refused
@@ -14,7 +13,7 @@ from runyard.sandbox import docker_config, records
 from runyard.sandbox.contract import Capabilities, SandboxRefused
 from runyard.sandbox.docker_ask import ask_now
 from runyard.sandbox.docker_now import default_socket
-from runyard.sandbox.docker_wire import EngineInfo, EngineVersion
+from runyard.sandbox.docker_wire import EngineInfo
 
 if TYPE_CHECKING:
     from typing import Literal
@@ -35,8 +34,8 @@ class DockerSandbox:
         self.kind = kind
         self.state = state or records.state_folder()
         self.socket_path = socket_path or default_socket(kind)
-        self.version, self.info = _asked(self.socket_path)
-        self.capabilities = _able(kind, self.version, self.info)
+        self.info = ask_now(self.socket_path, "/info", EngineInfo, ASK_S)
+        self.capabilities = _able(kind, self.info)
 
     def api(self) -> EngineApi:
         """A door of its own; whoever opens one closes it."""
@@ -69,27 +68,7 @@ class DockerSandbox:
             raise SandboxRefused(refused)
 
 
-def _asked(socket_path: str) -> tuple[EngineVersion, EngineInfo]:
-    """What the engine is and can do: two questions at once, for it thinks about each for milliseconds."""
-    found: list[EngineInfo | Exception] = []
-
-    def ask() -> None:
-        try:
-            found.append(ask_now(socket_path, "/info", EngineInfo, ASK_S))
-        except Exception as failed:  # noqa: BLE001 - raised by whoever asked
-            found.append(failed)
-
-    other = threading.Thread(target=ask, daemon=True)
-    other.start()
-    version = ask_now(socket_path, "/version", EngineVersion, ASK_S)
-    other.join()
-    info = found[0]
-    if isinstance(info, Exception):
-        raise info
-    return version, info
-
-
-def _able(kind: str, version: EngineVersion, info: EngineInfo) -> Capabilities:
+def _able(kind: str, info: EngineInfo) -> Capabilities:
     """What this engine can promise."""
     from runyard.job import Limits
     from runyard.sandbox.network import levels
@@ -106,7 +85,7 @@ def _able(kind: str, version: EngineVersion, info: EngineInfo) -> Capabilities:
     bridge = levels.judge_bridge(levels.observe_facts())
     if bridge is not None:
         refused["egress_public"] = bridge
-    if version.is_podman:
+    if info.is_podman:
         refused["egress_public"] = Refused(
             "egress_public",
             "Podman can't give a network to a container that began without one",
@@ -127,7 +106,7 @@ def _able(kind: str, version: EngineVersion, info: EngineInfo) -> Capabilities:
     return Capabilities(
         backend=kind,
         supervisor="sh",
-        platform=f"{version.os or 'linux'}/{version.arch or 'amd64'}",
+        platform=f"{info.system or 'linux'}/{docker_config.platform_of(info.architecture)}",
         refused=refused,
         containers=True,
         tty=True,

@@ -82,6 +82,12 @@ def machine_of(architecture: str) -> str:
     return machine
 
 
+def platform_of(machine: str) -> str:
+    """An image's word for the architecture that an engine tells, which may be its machine's word."""
+    known = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386", "": "amd64"}
+    return known.get(machine, machine)
+
+
 def judge_limits(limits: Limits, info: EngineInfo) -> Refused | None:
     """The first limit this engine can't enforce, or None."""
     if limits.disk_mb is not None:

@@ -17,6 +17,7 @@ from runyard.sandbox import docker_now
 
 def main(socket_path: str, owner: int) -> None:
     """Until the owner is gone and its sandboxes are removed."""
+    os.chdir("/")
     names: set[str] = set()
     held = b""
     poll = select.poll()

@@ -1,17 +1,14 @@
 """The engine without an event loop: a few calls for what has to be known or removed before there is one, or after.
 
-Standard library only, so that the guard (`docker_guard`) starts in milliseconds and outlives the process it watches.
-Everything else goes through `docker_api`.
+Standard library only, and loaded when it is needed, so that the guard (`docker_guard`) starts in milliseconds beside a
+job that starts too, and outlives the process it watches. Everything else goes through `docker_api`.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import socket
 import stat
 import time
-from urllib.parse import quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +23,8 @@ class Unanswered(Exception):  # noqa: N818 - the callers turn it into an error o
 
 def call(socket_path: str, method: str, path: str, timeout_s: float = 5.0) -> tuple[int, bytes]:
     """One call: status and body, in HTTP/1.0, where an answer ends with its connection. Raises Unanswered."""
+    import socket
+
     deadline = time.monotonic() + timeout_s
     parts = []
     try:
@@ -47,6 +46,9 @@ def call(socket_path: str, method: str, path: str, timeout_s: float = 5.0) -> tu
 
 def listed(socket_path: str, label: str) -> dict[str, list[tuple[str, dict[str, str]]]]:
     """Ids and labels of everything with a label, by kind: `containers`, `networks`, `volumes`. Raises Unanswered."""
+    import json
+    from urllib.parse import quote
+
     wanted = quote(json.dumps({"label": [label]}), safe="")
     found: dict[str, list[tuple[str, dict[str, str]]]] = {}
     for kind, path in (("containers", "/containers/json?all=1&"), ("networks", "/networks?"), ("volumes", "/volumes?")):

@@ -6,6 +6,7 @@ something exists and is nobody's. An owner is a pid with its start, so a pid tha
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
@@ -97,7 +98,8 @@ class Guard:
 
     def __init__(self, socket_path: str) -> None:
         self._socket_path = socket_path
-        self._process: subprocess.Popen[bytes] | None = None
+        self.pid = 0
+        self._pipe = -1
         self._lock = threading.Lock()
         self._names: set[str] = set()
 
@@ -105,8 +107,8 @@ class Guard:
         """A sandbox is about to be made."""
         with self._lock:
             self._names.add(name)
-            if self._process is None or self._process.poll() is not None:
-                self._process = self._start()
+            if not self._runs():
+                self._start()
                 self._tell("".join(f"+{one}\n" for one in self._names))
             else:
                 self._tell(f"+{name}\n")
@@ -117,25 +119,48 @@ class Guard:
             self._names.discard(name)
             self._tell(f"-{name}\n")
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _runs(self) -> bool:
+        if not self.pid:
+            return False
+        try:
+            return os.waitpid(self.pid, os.WNOHANG) == (0, 0)
+        except ChildProcessError:
+            return False
+
+    def _start(self) -> None:
+        """Spawned, not forked, and its beginning isn't waited for: a job starts meanwhile."""
         room = Path(__file__).resolve().parent
         boot = _GUARD.format(top=str(room.parent), room=str(room), socket=self._socket_path, owner=os.getpid())
-        return subprocess.Popen(
-            [sys.executable, "-I", "-S", "-B", "-c", boot],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"},
-            cwd="/",
-            start_new_session=True,
-        )
+        read, write = os.pipe2(os.O_CLOEXEC)
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        # What is open at one of the three numbers would be closed by exec, so both move out of their way first.
+        ends = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in (read, null)]
+        try:
+            self.pid = os.posix_spawn(
+                sys.executable,
+                [sys.executable, "-I", "-S", "-B", "-c", boot],
+                {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"},
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, ends[0], 0),
+                    (os.POSIX_SPAWN_DUP2, ends[1], 1),
+                    (os.POSIX_SPAWN_DUP2, ends[1], 2),
+                ],
+                setsid=True,
+                setsigmask=[],
+            )
+        except BaseException:
+            os.close(write)
+            raise
+        finally:
+            for fd in (read, null, *ends):
+                os.close(fd)
+        if self._pipe >= 0:
+            os.close(self._pipe)
+        self._pipe = write
 
     def _tell(self, text: str) -> None:
-        assert self._process is None or self._process.stdin is not None
-        if self._process is None or self._process.stdin is None:
-            return
         try:
-            os.write(self._process.stdin.fileno(), text.encode())
+            os.write(self._pipe, text.encode())
         except OSError:
             return  # it was killed; the reaper does its work then
 

@@ -125,7 +125,7 @@ class DockerSession:
         try:
             await self._run_container(argv, machine)
             await self._supervisor.wait_ready()
-            if self._sandbox.version.is_podman and self.shape.limits.pids is not None:
+            if self._sandbox.info.is_podman and self.shape.limits.pids is not None:
                 # Podman can't raise a limit later, and a full process table has no place for who would signal it.
                 await self._supervisor.open_spare()
         except EngineError as refused:
@@ -170,7 +170,7 @@ class DockerSession:
     @property
     def _engine_makes_folders(self) -> bool:
         """Whether the create call makes the job's folders as they have to be: Podman's has no words for it."""
-        return not self._sandbox.version.is_podman
+        return not self._sandbox.info.is_podman
 
     async def _own_folders(self) -> list[Volume]:
         """The job's folders as volumes, so that other containers of the job can share them.
@@ -203,7 +203,7 @@ class DockerSession:
     def seccomp(self, machine: str) -> str:
         """The profile: Docker takes its text, Podman the path of a file."""
         profile = msgspec.json.encode(docker_config.seccomp_profile(machine)).decode()
-        if not self._sandbox.version.is_podman:
+        if not self._sandbox.info.is_podman:
             return profile
         path = self.folder / "seccomp.json"
         path.write_text(profile)
@@ -248,7 +248,7 @@ class DockerSession:
                 await self.api.start_exec_alone(process)
                 if (await self.api.exec_state(process)).running:
                     return
-            if attempt == 0 and not self._sandbox.version.is_podman:
+            if attempt == 0 and not self._sandbox.info.is_podman:
                 limit = self.shape.limits.pids or docker_config.PIDS_DEFAULT
                 await self.api.update_container(self.container, {"PidsLimit": limit + _PIDS_SPARE})
         raise MachineError("the engine could not start another shell in the sandbox", code="sandbox.supervisor")
@@ -293,7 +293,7 @@ class DockerSession:
         """The job's own bridge, with the job's container on it; made when first asked for."""
         async with self._bridging:
             if self.bridge is None:
-                if self._sandbox.version.is_podman:
+                if self._sandbox.info.is_podman:
                     raise MachineError(
                         "services need a network that Podman can't give to a container that runs",
                         code="sandbox.services",
@@ -345,7 +345,7 @@ class DockerSession:
             return refused
         assert self.image is not None
         started_with = {"PATH", "HOME", "HOSTNAME", "TERM", "container", *docker_config.image_variables(self.image)}
-        if self._sandbox.version.is_podman:
+        if self._sandbox.info.is_podman:
             started_with = set()  # Podman has no words for taking a variable away
         argv = command.argv
         if command.terminal is not None and self._supervisor is not None:
@@ -517,7 +517,7 @@ class DockerSession:
         """Let a container in which nothing runs end by itself: the engine takes longer to end it than to see that."""
         if self._supervisor is None:
             return
-        is_idle = self._supervisor.is_idle and not self._sandbox.version.is_podman
+        is_idle = self._supervisor.is_idle and not self._sandbox.info.is_podman
         self._supervisor.close()
         if is_idle:
             with contextlib.suppress(TimeoutError, EngineError):  # whatever is wrong, it is removed next

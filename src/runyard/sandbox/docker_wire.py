@@ -13,28 +13,14 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
 
 
 class EngineVersion(Wire, frozen=True, kw_only=True):
-    """`/version`; Podman names itself in the components."""
-
-    class Component(Wire, frozen=True, kw_only=True):
-        """One part of the engine."""
-
-        name: str = ""
-        version: str = ""
+    """`/version`."""
 
     version: str = ""
     api_version: str = ""
-    os: str = ""
-    arch: str = ""
-    components: tuple[Component, ...] | None = None
-
-    @property
-    def is_podman(self) -> bool:
-        """Whether Podman answers; a few of its answers differ."""
-        return any("podman" in part.name.lower() for part in self.components or ())
 
 
 class EngineInfo(Wire, frozen=True, kw_only=True):
-    """`/info`, as far as a promise depends on it."""
+    """`/info`: what answers, and what a promise depends on. `architecture` is the kernel's word or the image's."""
 
     driver: str = ""
     cgroup_driver: str = ""
@@ -44,6 +30,14 @@ class EngineInfo(Wire, frozen=True, kw_only=True):
     pids_limit: bool = True
     cpu_cfs_quota: bool = msgspec.field(default=True, name="CpuCfsQuota")
     ncpu: int = msgspec.field(default=0, name="NCPU")
+    system: str = msgspec.field(default="", name="OSType")
+    architecture: str = ""
+    buildah_version: str = ""
+
+    @property
+    def is_podman(self) -> bool:
+        """Whether Podman answers; a few of its answers differ."""
+        return bool(self.buildah_version)
 
     @property
     def has_seccomp(self) -> bool:
