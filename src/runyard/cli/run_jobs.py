@@ -474,9 +474,17 @@ class Run:
             owner=spec.run_id,
             services=run_services.NAME,
             artifacts_dir=options.artifacts or "",
+            collect_dir=_collected(options, spec) if spec.collect else "",
             hooks=options.hooks,
             tools=tools,
         )
+
+
+def _collected(options: Options, spec: JobSpec) -> str:
+    """The folder for the artifacts that a pipeline's job declares: one a job, below --artifacts where it is given."""
+    if options.artifacts:
+        return f"{options.artifacts}/{spec.key}"
+    return f"{cache_folder(options.cache_dir)}/collected/{spec.run_id}/{spec.key}"
 
 
 def _on_pause(runs: Runs) -> OnPause:

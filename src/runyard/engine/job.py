@@ -306,6 +306,10 @@ class JobRun:
         frame = _job_frame(job, log, "Complete job")
         log.emit(StepStarted(log.step, frame.name, job.now_ns()))
         started = time.monotonic()
+        if job.spec.collect and not job.skips_everything:
+            from runyard.engine.collect import collect
+
+            await collect(frame)
         outputs, dropped, url = await complete_job(frame)
         job.services.say_notes(frame)
         self.keeps = job.settings.keep and job.status == "failure" and self.session is not None
