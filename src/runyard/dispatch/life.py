@@ -262,7 +262,7 @@ def _given_back(job: Job, case: str, reason: str, at: _Moment) -> Step:
         return _cancelled(job, at)
     if case == "returned":
         return _open(job, at, AttemptEnded(job.attempt, "handed_back", reason))
-    return _lost(job, case, f"The worker gave it back: {reason}", at)
+    return _lost(job, case, AttemptEnded(job.attempt, "handed_back", f"The worker gave it back: {reason}"), at)
 
 
 def _passed(job: Job, case: str, at: _Moment) -> Step:
@@ -280,16 +280,16 @@ def _passed(job: Job, case: str, at: _Moment) -> Step:
             return _open(job, at, ending)
         reason = f"{tries} hand-outs in a row were never confirmed by the workers that took it, the last by {name}."
         return _end(job, Ended("failure", reason, "unavailable", unserved=True), at, ending)
-    return _lost(job, case, f"The worker {name} was not heard of before its lease ended.", at)
+    reason = f"The worker {name} was not heard of before its lease ended."
+    return _lost(job, case, AttemptEnded(job.attempt, "lost", reason), at)
 
 
-def _lost(job: Job, case: str, reason: str, at: _Moment) -> Step:
+def _lost(job: Job, case: str, ending: AttemptEnded, at: _Moment) -> Step:
     assert job.lease is not None
     job = _with(job, lost=job.lost + 1, avoid=job.avoid | {job.lease.worker})
-    ending = AttemptEnded(job.attempt, "lost", reason)
     if case == "lost, repeated":
         return _open(job, at, ending)
-    return _end(job, Ended("failure", reason, "lost"), at, ending)
+    return _end(job, Ended("failure", ending.reason, "lost"), at, ending)
 
 
 def _cancelled(job: Job, at: _Moment) -> Step:

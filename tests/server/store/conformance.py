@@ -238,7 +238,7 @@ async def blobs_are_kept_by_digest(store: Store) -> None:
 
 
 async def a_run_is_saved_only_over_what_was_read(store: Store) -> None:
-    row = run_row(1)
+    row = run_row(1, priority=3, holds=frozenset({"approval"}), group="g", started_ns=T, reason="r", reason_code="lost")
     await store.transact(lambda tx: tx.insert_run(row))
     saved = await store.transact(lambda tx: tx.save_run(row, replace(row, phase="running", state=b"2")))
     assert saved.version == row.version + 1

@@ -86,6 +86,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     state: bytes
     phase: RunPhase = "pending"
     holds: frozenset[Hold] = frozenset()
+    priority: int = 0
     group: str | None = None
     version: int = 0
     started_ns: int = 0
