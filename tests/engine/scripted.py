@@ -164,6 +164,10 @@ class ScriptedNetwork:
     def __init__(self, *refused: tuple[str, str]) -> None:
         self.on_refused: Callable[[str, str], None] | None = None
         self.pending = list(refused)
+        self.hung_up = 0
+
+    def hang_up(self) -> None:
+        self.hung_up += 1
 
     async def refused(self) -> tuple[tuple[str, str], ...]:
         told, self.pending = tuple(self.pending), []

@@ -79,3 +79,12 @@ def test_D17_what_was_refused_without_a_failure_is_told_at_the_end() -> None:
     ran = bench.run(claim({"run": "good"}))
     assert ran.finished.conclusion == "success"
     assert [e.step for e in ran.events if isinstance(e, Refusal)] == [2]
+
+
+@pytest.mark.parametrize(("keep", "hung_up"), [(False, 1), (True, 0)])
+def test_the_network_begins_to_end_after_the_last_step_unless_the_sandbox_may_be_kept(keep: bool, hung_up: int) -> None:
+    bench = Bench(settings=JobSettings(network="public", keep=keep))
+    network = bench.session.network = ScriptedNetwork(("10.0.0.1:80", "a private address"))
+    ran = bench.run(claim({"run": "good"}))
+    assert network.hung_up == hung_up
+    assert [e.step for e in ran.events if isinstance(e, Refusal)] == [2], "what was refused is still told"

@@ -268,6 +268,8 @@ async def play() -> dict[str, object]:
         helper = uplink.helper_pid
         first.kill()
         first.wait(10)
+        uplink.hang_up()
+        uplink.hang_up()
         told["refused after the sandbox"] = len(await uplink.refused())
         await uplink.close()
         await uplink.close()

@@ -8,7 +8,7 @@ import pytest
 
 from runyard.job import InputError
 from runyard.source import Git, committed, read_facts, server_of, snapshot
-from runyard.source.git import NO_COMMIT, repository_of
+from runyard.source.git import NO_COMMIT, FactsUnderWay, repository_of
 from source.repositories import commit, everything_in, git, make_repository
 
 if TYPE_CHECKING:
@@ -32,6 +32,31 @@ def test_facts_of_a_branch(repository: Path) -> None:
     assert facts.commit.message == "The first commit\n\nWith a body."
     assert (facts.commit.author_name, facts.commit.committer_email) == ("A", "c@example.invalid")
     assert facts.commit.committed == "2030-01-02T03:04:05+00:00"
+
+
+def test_the_default_branch_is_the_remotes_then_main_then_the_one_that_is_checked_out(repository: Path) -> None:
+    git(repository, "checkout", "-q", "-b", "topic")
+    assert read_facts(str(repository)).default_branch == "main"
+    git(repository, "update-ref", "refs/remotes/origin/trunk", "HEAD")
+    git(repository, "symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/trunk")
+    assert read_facts(str(repository)).default_branch == "trunk"
+    git(repository, "symbolic-ref", "-d", "refs/remotes/origin/HEAD")
+    git(repository, "branch", "-q", "-D", "main")
+    assert read_facts(str(repository)).default_branch == "topic"
+
+
+def test_a_tag_called_HEAD_hides_nothing(repository: Path) -> None:
+    git(repository, "update-ref", "refs/tags/HEAD", "HEAD")
+    facts = read_facts(str(repository))
+    assert facts.ref == "refs/heads/main"
+    assert facts.sha == git(repository, "rev-parse", "refs/heads/main")
+
+
+def test_questions_that_nobody_waits_for_are_ended(repository: Path) -> None:
+    asked = FactsUnderWay(str(repository))
+    asked.give_up()
+    asked.give_up()
+    assert read_facts(str(repository), under_way=FactsUnderWay(str(repository))) == read_facts(str(repository))
 
 
 def test_a_repository_whose_objects_are_gone_is_wrong_input(repository: Path) -> None:

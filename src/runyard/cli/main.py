@@ -46,7 +46,7 @@ def main() -> NoReturn:
         from runyard.engine import early
 
         gc.disable()  # until jobs run, nothing is garbage: `run_execute` enables it
-        early.fork()
+        early.fork("runyard.cli.run_services")
     _leave(run(arguments))
 
 

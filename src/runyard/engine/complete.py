@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from runyard.engine.evaluate import text_of, texts_of
 from runyard.engine.programs import ask
-from runyard.engine.refusals import ask_refusals
+from runyard.engine.refusals import ask_refusals, end_network
 from runyard.job import InputError, MachineError
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ async def complete_job(frame: Frame) -> tuple[dict[str, str], tuple[str, ...], s
     frame.log.say("Evaluate and set job outputs") if frame.job.spec.outputs is not None else None
     outputs, dropped = await _outputs(frame)
     url = await _environment_url(frame)
+    end_network(frame.job)
     await _sweep(frame)
     await ask_refusals(frame.job)
     return outputs, dropped, url

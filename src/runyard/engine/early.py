@@ -23,8 +23,8 @@ CONTROL_FD = 3
 _waiting: list[tuple[_socket.socket, int]] = []
 
 
-def fork() -> None:
-    """Fork a server that the next `take` gives. Quiet where there is one already.
+def fork(*also: str) -> None:
+    """Fork a server that the next `take` gives; it loads the modules `also` too. Quiet where there is one already.
 
     For the first lines of a program, which has one thread and no state yet: what both sides need is imported first, and
     so it is loaded once for both.
@@ -34,9 +34,16 @@ def fork() -> None:
     from runyard.sandbox import helper
 
     helper.start_early(_log())  # so early that it is ready when the first sandbox is: it is a start of Python too
+    _load_loop()
+    import runyard.action.closure
+    import runyard.action.native
+    import runyard.admission
     import runyard.engine.launch
-    import runyard.expression
-    import runyard.sandbox.bubblewrap  # noqa: F401 - loaded for both
+    import runyard.engine.services
+    import runyard.expression.positioned_yaml
+    import runyard.report.open
+    import runyard.sandbox.bubblewrap
+    import runyard.sandbox.registry  # noqa: F401 - all of them loaded for both
 
     here, there = _pair()
     parent = os.getpid()
@@ -47,10 +54,24 @@ def fork() -> None:
         return
     if pid == 0:
         here.close()
-        _become_server(parent, there)
+        _become_server(parent, there, also)
     there.close()
     helper.forget()  # the server has it, and job processes after it
     _waiting.append((here, pid))
+
+
+def _load_loop() -> None:
+    """Load asyncio without its TLS, which no loop of a run speaks, and whose library is a fifth of all that it loads.
+
+    Only asyncio is without: who imports `ssl` later has it.
+    """
+    if "asyncio" in sys.modules or "ssl" in sys.modules:
+        return
+    sys.modules["ssl"] = None  # type: ignore[assignment]  # says "not here" to an import; asyncio takes that
+    try:
+        import asyncio  # noqa: F401 - loaded for whoever imports it next
+    finally:
+        del sys.modules["ssl"]
 
 
 def start() -> None:
@@ -79,7 +100,7 @@ def _log() -> str:
     return os.environ.get("RUNYARD_ENGINE_LOG") or os.devnull
 
 
-def _become_server(parent: int, control: _socket.socket) -> NoReturn:
+def _become_server(parent: int, control: _socket.socket, also: tuple[str, ...]) -> NoReturn:
     try:
         from runyard.engine.server import main
 
@@ -90,7 +111,7 @@ def _become_server(parent: int, control: _socket.socket) -> NoReturn:
         null, log, held = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in (null, log, control.detach()))
         for number, source in enumerate((null, null, log)):
             os.dup2(source, number)
-        main(parent, held)
+        main(parent, held, also)
         os._exit(0)
     finally:
         os._exit(70)  # never back into the program that this is a copy of

@@ -29,6 +29,12 @@ def watch_refusals(job: Job) -> None:
     network.on_refused = tell
 
 
+def end_network(job: Job) -> None:
+    """No process of the job needs its network any more, unless the sandbox may be kept for somebody to look at."""
+    if job.session_is_open and job.session.network is not None and not job.settings.keep:
+        job.session.network.hang_up()
+
+
 async def ask_refusals(job: Job) -> None:
     """Have what was refused so far told, where the network can't say it by itself."""
     if job.session_is_open and job.session.network is not None:

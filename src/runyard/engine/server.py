@@ -9,7 +9,7 @@ start a job process on a passed descriptor or to kill one, and tells the process
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
 import gc
 import os
 import select
@@ -61,6 +61,8 @@ tell_decoder: msgspec.msgpack.Decoder[Tell] = msgspec.msgpack.Decoder(Tell)
 
 def die_with_parent(parent: int) -> None:
     """Ask the kernel to kill this process when its parent ends; end now if the parent `parent` is gone already."""
+    import ctypes  # here, because the command line loads this module too and calls nothing of the system by itself
+
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
@@ -147,8 +149,21 @@ class ForkServer:
             os.kill(pid, signal.SIGKILL)
 
 
-def main(parent: int, control: int) -> None:
-    """Serve the process `parent` on the socket `control`."""
+def _warm_names(also: tuple[str, ...]) -> None:
+    """What a job would load later, which the server has time for while the command line reads and plans."""
+    from importlib import import_module
+
+    from runyard.job import MachineError
+    from runyard.sandbox.refused import bwrap_path
+
+    for name in ("concurrent.futures.thread", *also):
+        import_module(name)
+    with contextlib.suppress(MachineError):  # told by the job that needs it
+        bwrap_path()
+
+
+def main(parent: int, control: int, also: tuple[str, ...] = ()) -> None:
+    """Serve the process `parent` on the socket `control`; `also` are modules that its jobs will ask for by name."""
     die_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -160,6 +175,7 @@ def main(parent: int, control: int) -> None:
     import runyard.engine.process  # what a job needs, before the first fork
 
     runyard.engine.process.warm()
+    _warm_names(also)
     gc.freeze()
     gc.enable()
     ForkServer(socket.socket(fileno=control)).serve()

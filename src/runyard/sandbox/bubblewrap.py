@@ -403,8 +403,11 @@ class BubblewrapSession:
         try:
             if self._link is not None and not await self._link.close(_CLOSE_SECONDS):
                 left.append(f"supervisor of {self.name}")
+            if uplink is not None:
+                # It takes the kernel longer to take an interface away than us to remove what the job wrote.
+                await asyncio.to_thread(self._owned.empty)
         finally:
-            if uplink is not None:  # takes as long as the processes inside, so both end side by side
+            if uplink is not None:
                 await uplink
         for fd in (self.owner_namespace, self.network_namespace, self._range):
             if fd >= 0:

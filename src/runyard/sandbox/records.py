@@ -84,6 +84,13 @@ class Owned:
             file.write(msgspec.json.encode(self.record))
         os.rename(f"{path}.new", path)
 
+    def empty(self) -> None:
+        """Remove all but the record, which a reaper needs while anything else lives. `remove` says what is left."""
+        with contextlib.suppress(OSError):
+            for name in os.listdir(self.folder):
+                if name != _RECORD:
+                    _removed(f"{self.folder}/{name}")
+
     def remove(self) -> list[str]:
         """Remove the folder and with it the record; what could not be removed."""
         left = _remove_tree(self.folder)
@@ -162,18 +169,29 @@ def _reap_one(folder: str) -> list[str]:
 
 
 def _remove_tree(folder: str) -> list[str]:
-    """The folder, then its lock; a mount that is still being torn down gets a moment."""
-    deadline = time.monotonic() + 2.0
-    while os.path.lexists(folder):
-        shutil.rmtree(folder, onerror=_make_removable)
-        if not os.path.lexists(folder):
-            break
-        if time.monotonic() > deadline:
-            return [folder]
-        time.sleep(0.01)
+    """The folder, then its lock."""
+    if not _removed(folder):
+        return [folder]
     with contextlib.suppress(FileNotFoundError):
         os.unlink(f"{folder}.lock")
     return []
+
+
+def _removed(path: str) -> bool:
+    """Whether a tree or file is gone; a mount that is still being torn down gets a moment."""
+    deadline = time.monotonic() + 2.0
+    while os.path.lexists(path):
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path, onerror=_make_removable)
+        else:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+        if not os.path.lexists(path):
+            break
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 def _make_removable(function: object, path: str, _why: object) -> None:

@@ -215,11 +215,14 @@ def _as_text(said: bytes) -> str:
     return said.decode(errors="surrogateescape").removesuffix("\n")
 
 
-_WHERE: Final = ("rev-parse", "--show-toplevel", "--git-common-dir", "--verify", "-q", "HEAD")
+_WHERE: Final = ("rev-parse", "--show-toplevel", "--git-common-dir", "HEAD", "--symbolic-full-name", "HEAD")
+"""Root, git folder, commit, and where HEAD points: "HEAD" where it is detached, left out where a ref has that name."""
+
 _CONFIGURED: Final = ("config", "-z", "--get-regexp", r"^(remote\..*\.url|github\.user)$")
-_HEAD: Final = ("symbolic-ref", "-q", "HEAD")
-_REMOTE_HEAD: Final = ("symbolic-ref", "-q", "refs/remotes/origin/HEAD")
-_MAIN_BRANCHES: Final = ("for-each-ref", "--format=%(refname:short)", "refs/heads/main", "refs/heads/master")
+_MAIN_BRANCHES: Final = (
+    "for-each-ref", "--format=%(refname)%00%(symref)",
+    "refs/heads/main", "refs/heads/master", "refs/remotes/origin/HEAD",
+)  # fmt: skip
 
 
 def find_repository(folder: str) -> tuple[str, str, bool]:
@@ -228,29 +231,31 @@ def find_repository(folder: str) -> tuple[str, str, bool]:
     Raises InputError where there is none, MachineError where git refuses it (another owner).
     """
     git = Git(folder)
-    return _place(git, *git.side_by_side(_WHERE).answers())
+    root, git_dir, head = _place(git, *git.side_by_side(_WHERE).answers())
+    return root, git_dir, head is not None
 
 
-def _place(git: Git, said: str | GitFailedError) -> tuple[str, str, bool]:
+def _place(git: Git, said: str | GitFailedError) -> tuple[str, str, str | None]:
+    """Root, git folder, and the full name that HEAD stands for: "" where it isn't known, None without a commit."""
     folder = git.folder
     if isinstance(said, str):
         lines = said.split("\n")
-    elif not said.message or said.code == 1:
-        lines = [git.text("rev-parse", "--show-toplevel"), git.text("rev-parse", "--git-common-dir")]
-    elif "dubious ownership" in said.message:
+        head = lines[3] if len(lines) > 3 and lines[3] != "HEAD" else ""
+        return lines[0], str(Path(folder, lines[1]).resolve()), head
+    if (root := git.maybe("rev-parse", "--show-toplevel")) is not None:
+        return root, str(Path(folder, git.text("rev-parse", "--git-common-dir")).resolve()), None
+    if "dubious ownership" in said.message:
         remedy = f"git config --global --add safe.directory {folder}"
         raise MachineError(
             f"git does not trust the repository at {folder}: it belongs to another user",
             code="git.ownership",
             remedy=remedy,
         ) from said
-    else:
-        raise InputError(
-            f"{folder} is in no git repository",
-            code="source.no_repository",
-            remedy="Run it inside a repository, or make one: git init",
-        ) from said
-    return lines[0], str(Path(folder, lines[1]).resolve()), len(lines) > 2
+    raise InputError(
+        f"{folder} is in no git repository",
+        code="source.no_repository",
+        remedy="Run it inside a repository, or make one: git init",
+    ) from said
 
 
 class FactsUnderWay:
@@ -263,9 +268,7 @@ class FactsUnderWay:
         self.folder = folder
         self._asked: SideBySide | RunyardError
         try:
-            self._asked = Git(folder).side_by_side(
-                _WHERE, _CONFIGURED, _HEAD, _REMOTE_HEAD, _MAIN_BRANCHES, _shown("HEAD")
-            )
+            self._asked = Git(folder).side_by_side(_WHERE, _CONFIGURED, _MAIN_BRANCHES, _shown("HEAD"))
         except RunyardError as error:
             self._asked = error
 
@@ -288,17 +291,17 @@ def read_facts(folder: str, *, ref: str | None = None, under_way: FactsUnderWay 
     repository or an unknown ref.
     """
     here = Git(folder)
-    where, configured, head, remote_head, main_branches, last = (under_way or FactsUnderWay(folder)).answers()
-    root, git_dir, has_commit = _place(here, where)
+    where, configured, main_branches, last = (under_way or FactsUnderWay(folder)).answers()
+    root, git_dir, head = _place(here, where)
     git = Git(root)
     settings = _settings(_said(configured))
     commit = None
     if ref is not None:
         commit, full = _at_ref(git, ref)
     else:
-        if has_commit:
+        if head is not None:
             commit = _commit(last) if isinstance(last, str) else _read_head(git)
-        full = _said(head) or _name_detached(git)
+        full = head or git.maybe("symbolic-ref", "-q", "HEAD") or _name_detached(git)
     remote = settings.get("remote.origin.url") or next(
         (value for key, value in settings.items() if key.startswith("remote.") and key.endswith(".url")), ""
     )
@@ -308,7 +311,7 @@ def read_facts(folder: str, *, ref: str | None = None, under_way: FactsUnderWay 
         ref=full,
         commit=commit,
         remote_url=remote,
-        default_branch=_default_branch(_said(remote_head), _said(main_branches), full),
+        default_branch=_default_branch(_said(main_branches), full),
         actor=settings.get("github.user") or _user(),
     )
 
@@ -366,10 +369,11 @@ def _name_detached(git: Git) -> str:
     return "refs/heads/main"
 
 
-def _default_branch(remote_head: str, main_branches: str, ref: str) -> str:
-    if remote_head:
+def _default_branch(main_branches: str, ref: str) -> str:
+    found = dict(line.split("\0") for line in main_branches.split("\n") if line)
+    if remote_head := found.pop("refs/remotes/origin/HEAD", ""):
         return remote_head.removeprefix("refs/remotes/origin/")
-    return main_branches.split("\n", maxsplit=1)[0] or ref.removeprefix("refs/heads/") or "main"
+    return next(iter(found), ref).removeprefix("refs/heads/") or "main"
 
 
 _FIELDS: Final = "%H%x00%T%x00%P%x00%an%x00%ae%x00%aI%x00%cn%x00%ce%x00%cI%x00%B"

@@ -66,6 +66,10 @@ class Uplink:
         """Whether the uplink still runs; a job whose uplink died has no network and no way around the filter."""
         return self._helper.is_alive()
 
+    def hang_up(self) -> None:
+        """Begin to end the uplink; `close` waits for it. Returns at once, may be repeated."""
+        self._helper.hang_up()
+
     async def close(self) -> None:
         """End the uplink, bounded. A second close is quiet."""
         if self._inside is None:
@@ -162,13 +166,19 @@ class _Helper:
             return
         raise MachineError(f"slirp4netns did not bring the network up: {self._said.text()}", code="network.uplink")
 
+    def hang_up(self) -> None:
+        """Tell it to end. Quiet when it was told."""
+        if self._hold >= 0:
+            os.close(self._hold)
+            self._hold = -1
+
     async def close(self) -> None:
         """End it, bounded. A second close is quiet."""
-        if self._hold < 0:
+        if self._ready < 0:
             return
-        os.close(self._hold)
+        self.hang_up()
         os.close(self._ready)
-        self._hold = -1
+        self._ready = -1
         await ended(self._process, 2.0)
         self._said.close()
 

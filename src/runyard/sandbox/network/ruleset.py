@@ -38,7 +38,7 @@ def render_own_namespace(egress: Egress, resolvers: Iterable[Address]) -> str:
 
     The policy of the chain is drop, so a rule set that was loaded by half lets nothing out. Connection tracking is not
     needed, because each packet of a permitted connection goes to a permitted destination. A namespace is filtered once:
-    to load it again is refused, and to delete what isn't there would make the kernel wait twice as long as all the rest.
+    to load it again is refused, and a removal first would make the kernel wait longer than for all the rest.
     """
     return "\n".join(
         (

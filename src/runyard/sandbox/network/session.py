@@ -41,7 +41,12 @@ class JobNetwork:
     """
 
     def __init__(
-        self, level: NetworkLevel, *, filtered_by: Filter | None = None, helper_pid: int | None = None
+        self,
+        level: NetworkLevel,
+        *,
+        filtered_by: Filter | None = None,
+        helper_pid: int | None = None,
+        hang_up: Callable[[], None] | None = None,
     ) -> None:
         self.level = level
         self.environment: Mapping[str, str] = {}
@@ -49,6 +54,7 @@ class JobNetwork:
         self.helper_pid = helper_pid
         """The process outside that belongs to it, for the session's record."""
         self._filter = filtered_by
+        self._hang_up = hang_up
         self._proxy: Proxy | None = None
         self._told: set[str] = set()
 
@@ -80,6 +86,11 @@ class JobNetwork:
             self._tell(each.destination, each.because)
         return found
 
+    def hang_up(self) -> None:
+        """See SessionNetwork: the uplink of a packet filter takes as long to end as a short step."""
+        if self._hang_up is not None:
+            self._hang_up()
+
     async def close(self) -> None:
         """End what is outside; bounded. A second close is quiet. A proxy ends with the session's listener."""
         if self._filter is not None:
@@ -107,4 +118,4 @@ async def open_network(
         raise MachineError("the sandbox has no network namespace of its own", code="sandbox.promise")
 
     uplink = await open_public(net, policy)
-    return JobNetwork("public", filtered_by=uplink, helper_pid=uplink.helper_pid)
+    return JobNetwork("public", filtered_by=uplink, helper_pid=uplink.helper_pid, hang_up=uplink.hang_up)
