@@ -326,6 +326,16 @@ def test_timespans(text: str, seconds: float | None) -> None:
     assert parse_timespan(text) == seconds
 
 
+def test_a_look_at_one_line_of_a_chain_does_not_count_as_a_look_at_the_chain() -> None:
+    matchers = Matchers()
+    matchers.add(config({"regexp": "^S$"}, {"regexp": "^MID"}, simple("^END (.+)$"), owner="chain"))
+    matchers.add(config(simple("^tool (.+)$"), owner="solo"))
+    found(matchers, "x\n" * 4)
+    # The second line holds the key of the matcher of one line and is none of its; the block ends there.
+    found(matchers, "S\nMID tool \n")
+    assert [each.message for each in found(matchers, "END x\n") if isinstance(each, Issue)] == ["x"]
+
+
 _LINE = st.sampled_from(
     [
         "/a.js",
@@ -333,6 +343,7 @@ _LINE = st.sampled_from(
         "  3:4  warning  n  d",
         "",
         "tool error here",
+        "HEAD f",
         "START",
         "MID",
         "END x",
@@ -348,10 +359,14 @@ _LINE = st.sampled_from(
 def test_passing_lines_over_changes_nothing(lines: list[str], size: int, added_at: int) -> None:
     """Against the same matchers made to look at every line, one by one, with a matcher added on the way."""
     chain = config({"regexp": "^START$"}, {"regexp": "^MID$"}, simple("^END (.+)$"), owner="chain")
+    solo = config(simple("^tool (.+)$"), owner="solo")
+    keyed_first = config({"regexp": "^HEAD (.+)$", "file": 1}, simple(r"^(\w+)$", loop=True), owner="first")
 
     def run(step: int, *, every_line: bool) -> list[object]:
         matchers = Matchers()
         matchers.add(config(*STYLISH, owner="stylish"))
+        matchers.add(solo)
+        matchers.add(keyed_first)
         if every_line:
             matchers.add(config({"regexp": r"^\u0001$", "message": 0}, owner="keyless"))
             assert matchers._look_at_all

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from runyard.engine.commands import ISSUE_LEVELS, MESSAGE_LIMIT, checked_places
-from runyard.engine.matcher_config import Captures, Matcher, MatcherError, Pattern, holds, read_config
+from runyard.engine.commands import ISSUE_LEVELS, checked_places
+from runyard.engine.matcher_config import Captures, Matcher, MatcherError, holds, read_config
 from runyard.job import Annotation, AnnotationLevel
 from runyard.report.mask_search import PADDING
 
@@ -85,9 +85,9 @@ class Matchers:
 
     `strip_ansi` takes colour codes away before matching, which GitHub doesn't do (C24).
 
-    Lines that can't complete a match are passed over. A line is looked at when it, or one as near as the longest
-    matcher is long, holds the key of a matcher: every line of a chain is near that one, so what is found and
-    what is reset are the same as if each line had been looked at.
+    Lines that can't complete a match are passed over. A line is looked at when it, or one as near as a matcher is
+    long, holds the key of that matcher: every line of a chain is near that one, so what is found and what is
+    reset are the same as if each line had been looked at.
     """
 
     def __init__(self, *, timeout_s: float = MATCH_TIMEOUT_S, strip_ansi: bool = False) -> None:
@@ -96,7 +96,7 @@ class Matchers:
         self._matchers: list[Matcher] = []
         self._finder: BytesAhoCorasick | None = None
         self._look_at_all = False
-        # How many lines before and after a key may belong to its chain.
+        # How many lines before and after a key may belong to its chain, for the longest matcher.
         self._reach = 0
         # The last lines, for chains that began in them; and whether the matchers have seen them.
         self._before: list[bytes] = []
@@ -141,15 +141,15 @@ class Matchers:
             self._remember(data)
             yield data
 
-    def _hits(self, data: bytes) -> list[int]:
-        """Where lines begin (of those that LF ends) that may complete a chain."""
+    def _hits(self, data: bytes) -> list[tuple[int, int]]:
+        """Where lines begin (of those that LF ends) that may complete a chain, and how far that reaches."""
         if self._finder is None:
             from ahocorasick_rs import BytesAhoCorasick, MatchKind
 
             texts = {text for matcher in self._matchers for text in matcher.key}
             # A few texts of this kind are searched for side by side, at several gigabytes a second.
             self._finder = BytesAhoCorasick([*sorted(texts), *PADDING], matchkind=MatchKind.LeftmostFirst)
-        hits: list[int] = []
+        hits: list[tuple[int, int]] = []
         end = 0
         for _, at, _ in self._finder.find_matches_as_indexes(data):
             if at < end:
@@ -157,13 +157,17 @@ class Matchers:
             begin = data.rfind(b"\n", end, at) + 1 or end
             end = data.find(b"\n", at) + 1 or len(data)
             line = data[begin:end]
-            if any(self._may_match(matcher.patterns[matcher.key_index], line) for matcher in self._matchers):
-                hits.append(begin)
+            reach = max(len(matcher.patterns) if self._may_match(matcher, line) else 0 for matcher in self._matchers)
+            if reach:
+                hits.append((begin, reach - 1))
         return hits
 
-    def _may_match(self, pattern: Pattern, line: bytes) -> bool:
+    def _may_match(self, matcher: Matcher, line: bytes) -> bool:
+        pattern = matcher.patterns[matcher.key_index]
         if not holds(pattern, line):
             return False
+        if len(matcher.patterns) == 1:
+            return True  # this line alone is looked at, and that is the same search
         try:
             return any(
                 pattern.regex.search(part.decode("utf-8", "replace"), timeout=self._timeout_s)
@@ -172,32 +176,33 @@ class Matchers:
         except TimeoutError:
             return True
 
-    def _windows(self, data: bytes, hits: list[int]) -> list[tuple[int, int]]:
+    def _windows(self, data: bytes, hits: list[tuple[int, int]]) -> list[tuple[int, int]]:
         """The lines to look at, as stretches of bytes: those near a hit, and what the block before has left to do."""
         windows = []
         missing = 0
         if self._look_at_next:
             end, missing = _forward(data, 0, self._look_at_next)
             windows.append((0, end))
-        for hit in hits:
+        for hit, reach in hits:
             begin = hit
-            for _ in range(self._reach if hit else 0):
+            for _ in range(reach if hit else 0):
                 begin = data.rfind(b"\n", 0, max(begin - 1, 0)) + 1
-            end, left = _forward(data, hit, self._reach + 1)
+            end, left = _forward(data, hit, reach + 1)
             windows.append((begin, end))
             missing = max(missing, left)
         self._look_at_next = missing
-        return windows
+        return sorted(windows)
 
     def _scan_windows(self, data: bytes, windows: list[tuple[int, int]]) -> Iterator[Found]:
         """Look at the lines of the windows, and at those after one for as long as a matcher loops."""
-        shown = at = seen_to = 0
+        shown = at = seen_to = seen_from = 0
         for begin, end in windows:
             at = max(at, begin)
             while at < end or (at < len(data) and at == seen_to and self._looping()):
                 if at != seen_to:
                     self._reset()
                     self._seen = True
+                    seen_from = at
                 elif not self._seen:
                     self._catch_up()
                 start, at = at, _line_end(data, at)
@@ -207,7 +212,9 @@ class Matchers:
                         yield data[shown:start]
                     yield result
                     shown = at if isinstance(result, Issue) else start
-        self._seen = seen_to == len(data)
+        self._seen = seen_to == len(data) and (not seen_from or data.count(b"\n", seen_from) >= self._reach)
+        if seen_to == len(data) and not self._seen and self._looping():
+            self._look_at_next = max(self._look_at_next, 1)
         self._remember(data)
         if shown < len(data):
             yield data[shown:] if shown else data
@@ -340,9 +347,10 @@ def annotation_of(
     return Annotation(
         step=step,
         level=issue.level,
-        message=issue.message[:MESSAGE_LIMIT],
+        message=issue.message,
         time_ns=time_ns,
         file=file,
         line=line,
         col=col,
+        code=issue.code,
     )

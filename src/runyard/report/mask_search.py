@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from ahocorasick_rs import BytesAhoCorasick
 
 _KEY = 8
-_FULL_BUCKET = 4
+_FULL_BUCKET = 16
+"""The forms of one secret mostly share a key; so many patterns of one are compared where it stands."""
 _LOOKED_AT = 64
 _RARE_ENOUGH = 14
 _DFA_KEYS = 4000
