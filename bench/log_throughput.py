@@ -5,6 +5,7 @@ Against `cat` of the same bytes through a pipe. The reader runs in a process of 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import random
@@ -25,7 +26,9 @@ ROUNDS = 10
 ROUND_MB = 200
 ONE_BY_ONE_MB = 40
 WHOLE_MB = 1000
-CHUNK = 64 << 10
+CHUNK = 128 << 10
+PIPE = 256 << 10
+"""Both as a step's output is read."""
 ROOT = Path(__file__).resolve().parent.parent
 
 MATCHERS = {
@@ -141,19 +144,22 @@ def _read(out: str, more_secrets: list[str]) -> None:
     matchers.add(json.dumps(MATCHERS).encode())
     reader, stream = CommandReader(add_mask=masker.add_value), masker.stream()
     acts: dict[str, Callable[[Command], object]] = {"add-mask": lambda command: masker.add_mask(command.data)}
+    fcntl.fcntl(0, fcntl.F_SETPIPE_SZ, PIPE)
     data = os.read(0, CHUNK)
     start = time.perf_counter()
     with open(out, "wb", buffering=0) as file:
         while data:
+            shown: list[bytes] = []
             for segment in reader.feed(data):
                 if isinstance(segment, bytes):
                     for found in matchers.scan(segment):
                         if isinstance(found, bytes):
-                            file.write(stream.feed(found))
+                            shown.append(stream.feed(found))
                         elif isinstance(found, Issue):
-                            file.write(stream.feed(f"##[{found.level}]{found.line_text}\n".encode()))
+                            shown.append(stream.feed(f"##[{found.level}]{found.line_text}\n".encode()))
                 elif isinstance(segment, Command) and segment.name in acts:
                     acts[segment.name](segment)
+            file.write(b"".join(shown))
             data = os.read(0, CHUNK)
         file.write(stream.flush())
     seconds = time.perf_counter() - start
