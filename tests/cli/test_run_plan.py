@@ -299,12 +299,6 @@ def test_wrong_arguments(
     assert "hush-hush" not in err
 
 
-def test_json_is_no_format_of_a_run(told: Callable[..., tuple[int, str, str]]) -> None:
-    code, _, err = told("--json")
-    assert code == 2
-    assert "--format json goes with --list and --plan" in err
-
-
 FILES: dict[str, tuple[str, bytes, str]] = {
     "no JSON": ("--event-file", b'{\n  "a": }', ":2:8: no JSON"),
     "no object": ("--event-file", b"[1]", "a payload must be a JSON object"),

@@ -105,6 +105,8 @@ def test_jsonl_has_the_shapes_that_are_published() -> None:
         "annotation",
         "output",
         "summary",
+        "refusal",
+        "artifact",
         "log",
         "step_finished",
         "job_finished",
@@ -130,15 +132,17 @@ def test_jsonl_has_the_shapes_that_are_published() -> None:
     assert events[9].items() >= {**wanted, **place, "step": step}.items()
     assert (events[10]["name"], events[10]["value"]) == ("k", "v")
     assert events[11]["text"] == "# It failed\nbadly"
-    finished = events[13]
+    assert events[12].items() >= {"destination": "10.0.0.1:22", "because": "LAN", "step": step}.items()
+    assert events[13].items() >= {"name": "a", "size": 1, "digest": "d", "step": step}.items()
+    finished = events[15]
     assert finished["step"] == {"number": 1, "name": "Run make all"}
     assert (finished["outcome"], finished["conclusion"], finished["exit_code"]) == ("failure", "failure", 2)
     assert "reason" not in finished
     assert finished["usage"] == {"wall_s": 2.0, "cpu_s": 1.5}
-    ended = (events[14]["conclusion"], events[14]["reason"], events[14]["reason_code"], events[14]["outputs"])
+    ended = (events[16]["conclusion"], events[16]["reason"], events[16]["reason_code"], events[16]["outputs"])
     assert ended == ("failure", "step 1 failed", "exit_code", {})
-    assert events[15].items() >= {"key": "deploy", "conclusion": "skipped", "reason_code": "needs_failed"}.items()
-    assert events[16] == {"type": "run_finished", "time": "2030-01-02T03:04:09.123456789Z", "conclusion": "failure"}
+    assert events[17].items() >= {"key": "deploy", "conclusion": "skipped", "reason_code": "needs_failed"}.items()
+    assert events[18] == {"type": "run_finished", "time": "2030-01-02T03:04:09.123456789Z", "conclusion": "failure"}
 
 
 def test_plain_lines_carry_their_job_and_end_with_what_to_do() -> None:

@@ -49,7 +49,7 @@ _FORMATS = ("tree", "plain", "jsonl", "github", "json")
 @click.option("--strict-github", is_flag=True, help="GitHub's behaviour where Runyard deviates on purpose.")
 @click.option("--list", "only_list", is_flag=True, help="Print the jobs that would run, and stop.")
 @click.option("--plan", "only_plan", is_flag=True, help="Print the whole plan with the reason for each skip, and stop.")
-@click.option("--format", "form", type=click.Choice(_FORMATS), help="How to show it (json: with --list and --plan).")
+@click.option("--format", "form", type=click.Choice(_FORMATS), help="How to show it (json: one document).")
 @click.option("--json", "as_json", is_flag=True, help="Short for --format json.")
 @click.option("--cache-dir", metavar="D", help="Where trees, actions, caches and artifacts are kept between runs.")
 @click.option("--artifacts", metavar="D", help="Artifacts appear as files in this folder too, one folder each.")
@@ -75,12 +75,12 @@ def command(context: click.Context, /, **given: Any) -> int:
         from runyard.engine import early
 
         early.start()
-        _executable(form)
     from runyard.source.git import FactsUnderWay
 
     facts = FactsUnderWay(_here())  # git works while the rest is loaded
     try:
         options = _options(given, form)
+        _load_what_follows(planned_only=planned_only)
         from runyard.cli.run_prepare import prepare
 
         prepared = prepare(options, facts)
@@ -93,6 +93,15 @@ def command(context: click.Context, /, **given: Any) -> int:
     return execute(prepared, options)
 
 
+def _load_what_follows(*, planned_only: bool) -> None:
+    """Everything that is loaded anyhow, before git is waited for."""
+    import yaml  # noqa: F401
+
+    if not planned_only:
+        import runyard.cli.run_execute
+        import runyard.cli.run_jobs  # noqa: F401
+
+
 def _here() -> str:
     from pathlib import Path
 
@@ -102,18 +111,6 @@ def _here() -> str:
         return str(Path.cwd())
     except FileNotFoundError as error:
         raise InputError("the current folder was removed", code="source.no_folder") from error
-
-
-def _executable(form: str | None) -> None:
-    from runyard.job import InputError
-
-    if form == "json":
-        raise InputError(
-            "--format json goes with --list and --plan; a run prints events",
-            key="--format",
-            code="input.format",
-            remedy="--format jsonl",
-        )
 
 
 def _options(given: dict[str, Any], form: str | None) -> Options:

@@ -313,7 +313,7 @@ class Run:
             reason = f"{self.plan.files[end.at.file - 1]}:{end.at.line}:{end.at.column}: {reason}"
         if end.conclusion == "failure":
             self.failed_here = True
-        facts = JobFacts(job=end.job, key=end.key, job_name=end.name, matrix=end.matrix)
+        facts = JobFacts(job=end.job, key=end.key, job_name=end.name, matrix=end.matrix, workflow=self.plan.path)
         self.runs.report.job_skipped(
             facts, time_ns=now, conclusion=end.conclusion, reason=reason, reason_code=end.reason_code
         )
@@ -326,6 +326,7 @@ class Run:
             job_name=spec.name,
             matrix=matrix,
             total_steps=len(spec.steps),
+            workflow=self.plan.path,
             rerun=f"runyard run {self.plan.path} --job {spec.job}{f' {values}' if values else ''}",
         )
 

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from runyard.report.document import RunDocument
+
 Conclusion = Literal["success", "failure", "cancelled", "skipped"]
 Time = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z$")]
 
@@ -143,7 +145,31 @@ class RunEvent(msgspec.Struct, kw_only=True, omit_defaults=True):
     reason_code: str | None = None
     usage: dict[str, Any] | None = None
     outputs: dict[str, str] | None = None
+    event: str | None = None
+    run_id: str | None = None
+    id: str | None = None
+    exit_code: int | None = None
+    end_line: int | None = None
+    end_column: int | None = None
+    code: str | None = None
+    truncated_from: int | None = None
+    whole: str | None = None
+    value: str | None = None
+    dropped_outputs: list[str] | None = None
+    environment_url: str | None = None
+    name: str | None = None
+    size: int | None = None
+    digest: str | None = None
+    destination: str | None = None
+    because: str | None = None
+    count: int | None = None
 
 
-PRINTED = {"run-list": Listing, "run-plan-printed": Listing, "run-event": RunEvent, "check": Checked}
+PRINTED = {
+    "run-list": Listing,
+    "run-plan-printed": Listing,
+    "run-event": RunEvent,
+    "run-report": RunDocument,
+    "check": Checked,
+}
 """What commands print, by the name that `runyard schema` takes."""

@@ -260,7 +260,7 @@ def annotation(
     return Annotation(
         step=step,
         level=ISSUE_LEVELS[command.name],
-        message=command.data[:MESSAGE_LIMIT],
+        message=command.data,
         time_ns=time_ns,
         title=given.get("title"),
         file=file,

@@ -11,8 +11,6 @@ import functools
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-import msgspec
-
 import runyard
 from runyard.engine.actions import NoActionStore, native_name, run_pre_step, run_pre_steps, steps_with_pre
 from runyard.engine.complete import complete_job
@@ -37,6 +35,7 @@ from runyard.job import (
     RunyardError,
     StepStarted,
     TextToken,
+    Usage,
 )
 from runyard.report.masks import masker_for
 from runyard.sandbox.contract import Identity, Mount, SandboxRefused, Shape
@@ -336,7 +335,18 @@ class JobRun:
             outputs=outputs,
             dropped_outputs=dropped,
             environment_url=url,
-            usage=msgspec.structs.replace(job.usage, wall_s=time.monotonic() - self._usage_started),
+            usage=self._used(),
+        )
+
+    def _used(self) -> Usage:
+        """What the sandbox counted, and the sum of the steps for what it could not."""
+        counted, steps = self.job.usage, self.job.used_by_steps
+        return Usage(
+            wall_s=time.monotonic() - self._usage_started,
+            cpu_s=counted.cpu_s or steps.cpu_s,
+            peak_memory=counted.peak_memory if counted.peak_memory is not None else steps.peak_memory,
+            read_bytes=counted.read_bytes if counted.read_bytes is not None else steps.read_bytes,
+            written_bytes=counted.written_bytes if counted.written_bytes is not None else steps.written_bytes,
         )
 
     def _conclusion(self) -> Conclusion:

@@ -70,13 +70,18 @@ class StepLog:
         if self._strict and self._issues[level] > STRICT_ISSUES:
             return
         mask = self._masker.mask_text
+        message = mask(annotation.message)
+        if len(message) > MESSAGE_LIMIT:
+            self.say(f"The {level} above is shown up to {MESSAGE_LIMIT} of its {len(message)} characters")
         self._emitter.emit(
             msgspec.structs.replace(
                 annotation,
                 step=self.step,
-                message=mask(annotation.message)[:MESSAGE_LIMIT],
+                message=message[:MESSAGE_LIMIT],
+                truncated_from=len(message) if len(message) > MESSAGE_LIMIT else None,
                 title=annotation.title and mask(annotation.title),
                 file=annotation.file and mask(annotation.file),
+                code=annotation.code and mask(annotation.code),
             )
         )
 

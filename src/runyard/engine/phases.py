@@ -143,6 +143,8 @@ async def _run_composite(frame: Frame, step: ActionStep, instance: ActionInstanc
             scope.action_status = "failure"
             frame.explain(inner.reason_code or "exit_code", inner.reason or "a nested step failed")
             frame.exit_code = inner.exit_code
+        if inner.usage is not None:
+            frame.count(inner.usage)
         frame.last_command = inner.last_command or frame.last_command
         frame.shown_command = inner.shown_command or frame.shown_command
     if frame.control.why is not None:

@@ -211,7 +211,7 @@ def _summarise(frame: Frame, effects: FileEffects) -> None:
 def result_of(frame: Frame, end: Exit, argv: tuple[str, ...], cwd: str, *, say_exit: bool = True) -> Result:
     """What the end of a step's process means for the step."""
     frame.exit_code = end.code
-    frame.usage = end.usage
+    frame.count(end.usage)
     control = frame.control
     if control.why in {"cancelled", "forced"}:
         return Result.CANCELLED

@@ -7,6 +7,7 @@ other (the workflow's, or one composite action's); a Frame while one step instan
 from __future__ import annotations
 
 import asyncio
+import operator
 import time
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -181,6 +182,10 @@ class Frame:
         usage = self.usage or Usage()
         return msgspec.structs.replace(usage, wall_s=time.monotonic() - started)
 
+    def count(self, usage: Usage) -> None:
+        """Add what one more process of this step used."""
+        self.usage = plus(self.usage or Usage(), usage)
+
     def set_state(self, name: str, value: str) -> None:
         """State for later phases of this step instance: the name keeps its case but is stored ignoring it (9.4)."""
         same = next((key for key in self.state if key.lower() == name.lower()), name)
@@ -204,6 +209,23 @@ class Frame:
         if self.scope.action_status is not None:
             found["github"] = {**self.github, "action_status": self.scope.action_status}
         return found
+
+
+def plus(one: Usage, other: Usage) -> Usage:
+    """Both together: sums, and the higher peak; what neither knows stays unknown."""
+    return Usage(
+        wall_s=one.wall_s + other.wall_s,
+        cpu_s=one.cpu_s + other.cpu_s,
+        peak_memory=_of_both(max, one.peak_memory, other.peak_memory),
+        read_bytes=_of_both(operator.add, one.read_bytes, other.read_bytes),
+        written_bytes=_of_both(operator.add, one.written_bytes, other.written_bytes),
+    )
+
+
+def _of_both(how: Callable[[int, int], int], one: int | None, other: int | None) -> int | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return how(one, other)
 
 
 class PostStep:
@@ -316,6 +338,7 @@ class Job:
         self.skips_everything = False
         self.pause_wanted = settings.pause_on_failure
         self.usage = Usage()
+        self.used_by_steps = Usage()
         self.minute_s = 60.0
         self._next_number = max((step.number for step in claim.spec.steps), default=0) + 1
 

@@ -14,7 +14,7 @@ from runyard.engine.evaluate import decide, still_holds, text_of, texts_of, valu
 from runyard.engine.refusals import ask_refusals
 from runyard.engine.results import Result, merge
 from runyard.engine.run_step import fail, run_script, script_title
-from runyard.engine.state import Control, Frame
+from runyard.engine.state import Control, Frame, plus
 from runyard.expression.errors import ExpressionError
 from runyard.job import (
     ActionStep,
@@ -273,6 +273,7 @@ def finish_record(frame: Frame, outcome: Result, conclusion: Result, started: fl
     job = frame.job
     frame.log.settle()
     usage = frame.usage_since(started)
+    job.used_by_steps = plus(job.used_by_steps, usage)
     frame.log.emit(
         StepFinished(
             frame.log.step,

@@ -57,7 +57,11 @@ class Log(msgspec.Struct, frozen=True, tag="log", omit_defaults=True):
 
 
 class Annotation(msgspec.Struct, frozen=True, tag="annotation", omit_defaults=True):
-    """An error, warning or notice, with its place where it has one (a path in the repository; lines count from 1)."""
+    """An error, warning or notice, with its place where it has one (a path in the repository; lines count from 1).
+
+    `code` is what a tool calls the kind of problem. `truncated_from` is the message's whole length in characters where
+    it was cut; the log has all of it.
+    """
 
     step: int
     level: AnnotationLevel
@@ -69,6 +73,8 @@ class Annotation(msgspec.Struct, frozen=True, tag="annotation", omit_defaults=Tr
     end_line: int | None = None
     col: int | None = None
     end_column: int | None = None
+    code: str | None = None
+    truncated_from: int | None = None
 
 
 class Output(msgspec.Struct, frozen=True, tag="output", omit_defaults=True):

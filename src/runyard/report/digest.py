@@ -12,8 +12,8 @@ from runyard.report.output import duration, indented, one_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from runyard.job import Annotation, Conclusion
-    from runyard.report.record import JobRecord
+    from runyard.job import Conclusion
+    from runyard.report.record import JobRecord, StepRecord
 
 MAX_LINES = 20
 _SUMMARY_LINES = 200
@@ -61,22 +61,35 @@ def _about(job: JobRecord, room: int, width: int) -> list[str]:
     if step is not None:
         head += f" › {step.number} {step.name}"
     why = (step.reason if step is not None else None) or job.reason
-    lines = [one_line(f"✗ {head}" + (f": {why}" if why else ""), width)]
+    lines = [one_line(f"✗ {head}" + (f": {why}" if why else ""), width), *_command(step, width)]
     again = [indented("  again: ", job.facts.rerun, width)] if job.facts.rerun else []
     room -= len(lines) + len(again)
-    notes = _notes(job.annotations, max(room // 3, 1), width) if room > 0 else []
+    notes = _notes(job, max(room // 3, 1), width) if room > 0 else []
     last = step.last_lines() if step is not None else []
     kept = last[-(room - len(notes)) :] if room > len(notes) else []
     return [*lines, *(indented("  │ ", line, width) for line in kept), *notes, *again]
 
 
-def _notes(annotations: Sequence[Annotation], room: int, width: int) -> list[str]:
-    """Errors first, each with its place."""
+def _command(step: StepRecord | None, width: int) -> list[str]:
+    """What the failed step ran, where its name doesn't say that already."""
+    command = step.command if step is not None else ""
+    first, _, rest = command.partition("\n")
+    if step is None or not first or step.name == f"Run {command}":
+        return []
+    return [indented("  $ ", f"{first} …" if rest else first, width)]
+
+
+def _notes(job: JobRecord, room: int, width: int) -> list[str]:
+    """Errors first, each with its place; how many more there are is said."""
     order = {"error": 0, "warning": 1, "notice": 2}
+    more = job.annotation_count - room
+    shown = room - 1 if more > 0 and room > 1 else room
     lines = []
-    for note in sorted(annotations, key=lambda note: order[note.level])[:room]:
+    for note in sorted(job.annotations, key=lambda note: order[note.level])[:shown]:
         place = f"{note.file}:{note.line}: " if note.file and note.line else f"{note.file}: " if note.file else ""
         lines.append(indented(f"  {note.level}: ", f"{place}{note.message}", width))
+    if shown < room:
+        lines.append(f"  … and {job.annotation_count - len(lines)} more annotations")
     return lines
 
 
@@ -85,6 +98,8 @@ def summary_text(job: JobRecord) -> list[str]:
     lines: list[str] = []
     for summary in job.summaries:
         lines.extend(summary.text.splitlines())
+        if summary.truncated_from is not None:
+            lines.append(f"… cut: this summary has {summary.truncated_from} bytes; --format jsonl has all of them")
     if not lines:
         return []
     shown = lines[:_SUMMARY_LINES]

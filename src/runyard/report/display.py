@@ -54,7 +54,8 @@ class Display:
         self._clock = Clock()
         self._strict = strict
         self._jobs: dict[str, JobRecord] = {}
-        self._started_ns: int | None = None
+        self._started_ns: dict[str, int] = {}
+        self._workflows: dict[str, None] = {}
         self._closed = False
 
     @property
@@ -72,8 +73,8 @@ class Display:
 
     def run_started(self, *, workflow: str, event: str, time_ns: int, run_id: str = "", name: str = "") -> None:
         """A run begins; several may follow each other in one display."""
-        if self._started_ns is None:
-            self._started_ns = time_ns
+        self._started_ns[workflow] = time_ns
+        self._workflows[workflow] = None
 
     def job_waits(self, facts: JobFacts, *, reason: str) -> None:
         """A job that can't start yet."""
@@ -122,14 +123,32 @@ class Display:
         self._closed = True
 
     def _record(self, facts: JobFacts) -> JobRecord:
-        record = self._jobs.get(facts.key)
+        record = self._jobs.get(facts.place)
         if record is None:
-            record = self._jobs[facts.key] = JobRecord(facts)
+            record = self._jobs[facts.place] = JobRecord(facts)
         record.facts = facts
         return record
 
     def _take(self, record: JobRecord, event: JobEvent) -> None:
         """Draw one event."""
 
-    def _run_seconds(self, time_ns: int) -> float | None:
-        return None if self._started_ns is None else (time_ns - self._started_ns) / 1e9
+    def _jobs_of(self, workflow: str) -> list[JobRecord]:
+        """The jobs of a run that has ended, which are forgotten with this."""
+        of = {"", workflow}
+        ended = {place: job for place, job in self._jobs.items() if not workflow or job.facts.workflow in of}
+        for place in ended:
+            del self._jobs[place]
+        return list(ended.values())
+
+    def _run_seconds(self, workflow: str, time_ns: int) -> float | None:
+        if not workflow:
+            workflow = next(iter(self._started_ns), "")
+        started = self._started_ns.pop(workflow, None)
+        return None if started is None else (time_ns - started) / 1e9
+
+    def _title(self, record: JobRecord) -> str:
+        """A job's name for people; with its workflow where several run side by side."""
+        facts = record.facts
+        if len(self._workflows) < 2 or not facts.workflow:
+            return facts.job_name
+        return f"{facts.workflow.rpartition('/')[2].rpartition('.')[0]} / {facts.job_name}"

@@ -40,11 +40,14 @@ class GitHubLog(Display):
         reason: str | None = None,
         reason_code: str | None = None,
     ) -> None:
-        """A run's end: logs that still wait are shown, ended or not."""
+        """A run's end: its logs that still wait are shown, ended or not, unless another run's is being shown."""
+        of = f"{workflow}\0" if workflow else ""
+        if self._shown is not None and not self._shown.startswith(of):
+            return
         self._shown = None
-        for key in list(self._waiting):
+        for key in [each for each in self._waiting if each.startswith(of)]:
             self._release(key)
-        self._ended.clear()
+            self._ended.discard(key)
 
     def close(self) -> None:
         """Show what still waits. A second close is quiet."""
@@ -53,7 +56,7 @@ class GitHubLog(Display):
         super().close()
 
     def _take(self, record: JobRecord, event: JobEvent) -> None:
-        key = record.facts.key
+        key = record.facts.place
         if isinstance(event, Log):
             place = (key, event.step)
             lines = self._lines.get(place)

@@ -11,10 +11,12 @@ import msgspec
 
 from runyard.job import (
     Annotation,
+    Artifact,
     JobFinished,
     JobStarted,
     Log,
     Output,
+    Refusal,
     StepFinished,
     StepStarted,
     Summary,
@@ -85,7 +87,7 @@ class JsonLines(Display):
             )
 
     def _log(self, record: JobRecord, event: Log) -> None:
-        place = (record.facts.key, event.step, event.kind)
+        place = (record.facts.place, event.step, event.kind)
         lines = self._lines.get(place)
         if lines is None:
             lines = self._lines[place] = Lines()
@@ -95,7 +97,7 @@ class JsonLines(Display):
 
     def _log_rests(self, record: JobRecord, event: StepFinished | JobFinished) -> None:
         """The unfinished last lines of what ends now."""
-        key = record.facts.key
+        key = record.facts.place
         for place in [place for place in self._lines if place[0] == key]:
             _, step, kind = place
             if isinstance(event, JobFinished) or step == event.step:
@@ -115,7 +117,8 @@ class JsonLines(Display):
 
 def _job(record: JobRecord) -> dict[str, Any]:
     facts = record.facts
-    return {"job": facts.job, "key": facts.key, "job_name": facts.job_name, "matrix": facts.matrix}
+    of = {"workflow": facts.workflow} if facts.workflow else {}
+    return {**of, "job": facts.job, "key": facts.key, "job_name": facts.job_name, "matrix": facts.matrix}
 
 
 def _step(record: JobRecord, event: JobEvent) -> dict[str, Any]:
@@ -148,12 +151,13 @@ def _shape(event: JobEvent) -> dict[str, Any] | None:
                 "title": event.title,
                 "end_line": event.end_line,
                 "end_column": event.end_column,
+                **({"code": event.code} if event.code else {}),
+                **_cut(event),
             }
         case Output():
             return {"name": event.name, "value": event.value}
         case Summary():
-            cut = {"truncated_from": event.truncated_from} if event.truncated_from is not None else {}
-            return {"text": event.text, **cut, **({"whole": event.whole} if event.whole is not None else {})}
+            return {"text": event.text, **_cut(event), **({"whole": event.whole} if event.whole is not None else {})}
         case StepFinished():
             return {
                 **({"id": event.id} if event.id else {}),
@@ -174,8 +178,17 @@ def _shape(event: JobEvent) -> dict[str, Any] | None:
                 **url,
                 **_usage(event.usage),
             }
+        case Refusal():
+            count = {"count": event.count} if event.count > 1 else {}
+            return {"destination": event.destination, "because": event.because, **count}
+        case Artifact():
+            return {"name": event.name, "size": event.size, "digest": event.digest}
         case _:
             return None
+
+
+def _cut(event: Annotation | Summary) -> dict[str, int]:
+    return {"truncated_from": event.truncated_from} if event.truncated_from is not None else {}
 
 
 def _why(reason: str | None, code: str | None) -> dict[str, str]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from runyard.report.run_report import RunReport
 
-Format: TypeAlias = Literal["tree", "plain", "jsonl", "github"]
+Format: TypeAlias = Literal["tree", "plain", "jsonl", "json", "github"]
 
 
 def open_sink(
@@ -39,6 +39,10 @@ def open_sink(
         from runyard.report.jsonl import JsonLines
 
         return JsonLines(stream, strict=strict)
+    if chosen == "json":
+        from runyard.report.document import Document
+
+        return Document(stream, strict=strict)
     if chosen == "github":
         from runyard.report.github_log import GitHubLog
 

@@ -58,14 +58,12 @@ class PlainLines(Display):
         reason_code: str | None = None,
     ) -> None:
         """A run's end: the summaries of its jobs, then what failed and how to run it again."""
-        for job in self._jobs.values():
+        jobs = self._jobs_of(workflow)
+        for job in jobs:
             self._say_summary(job)
-        for line in digest(
-            list(self._jobs.values()), conclusion=conclusion, reason=reason, seconds=self._run_seconds(time_ns)
-        ):
+        seconds = self._run_seconds(workflow, time_ns)
+        for line in digest(jobs, conclusion=conclusion, reason=reason, seconds=seconds):
             self._say(line)
-        self._jobs.clear()
-        self._started_ns = None
 
     def _take(self, record: JobRecord, event: JobEvent) -> None:
         match event:
@@ -79,7 +77,7 @@ class PlainLines(Display):
                 self._rest(record, event.step)
                 self._say_of(record, self._step_end(record, event))
             case JobFinished():
-                for step in [step for key, step in self._lines if key == record.facts.key]:
+                for step in [step for key, step in self._lines if key == record.facts.place]:
                     self._rest(record, step)
                 took = f" in {duration(record.seconds)}" if record.seconds is not None else ""
                 why = f": {one_line(event.reason)}" if event.reason else ""
@@ -97,14 +95,14 @@ class PlainLines(Display):
         return self._painted(text, _COLOURS[event.conclusion])
 
     def _log(self, record: JobRecord, event: Log) -> None:
-        place = (record.facts.key, event.step)
+        place = (record.facts.place, event.step)
         lines = self._lines.get(place)
         if lines is None:
             lines = self._lines[place] = Lines()
         self._write_lines(record, lines.whole(event.data))
 
     def _rest(self, record: JobRecord, step: int) -> None:
-        lines = self._lines.pop((record.facts.key, step), None)
+        lines = self._lines.pop((record.facts.place, step), None)
         if lines is not None:
             self._write_lines(record, lines.rest())
 
@@ -120,7 +118,7 @@ class PlainLines(Display):
         self._out.write(prefix + data[:-1].replace(b"\n", b"\n" + prefix) + b"\n")
 
     def _prefix(self, record: JobRecord) -> bytes:
-        return self._painted(one_line(record.facts.job_name, 40), "36").encode("utf-8", "replace") + b" | "
+        return self._painted(one_line(self._title(record), 40), "36").encode("utf-8", "replace") + b" | "
 
     def _painted(self, text: str, code: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self._color else text
@@ -134,7 +132,7 @@ class PlainLines(Display):
     def _say_summary(self, record: JobRecord) -> None:
         lines = summary_text(record)
         if lines:
-            self._say(f"-- summary of {one_line(record.facts.job_name)}")
+            self._say(f"-- summary of {one_line(self._title(record))}")
             for line in lines:
                 self._say(harmless(line.encode("utf-8", "replace"), color=False).decode("utf-8", "replace"))
 

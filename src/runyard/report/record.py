@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from runyard.job import Annotation, Conclusion, JobFinished, JobStarted, Log, StepFinished, StepStarted, Summary
+from runyard.job import (
+    Annotation,
+    Artifact,
+    Conclusion,
+    JobFinished,
+    JobStarted,
+    Log,
+    Refusal,
+    StepFinished,
+    StepStarted,
+    Summary,
+    Usage,
+)
 from runyard.report.output import harmless
 
 if TYPE_CHECKING:
@@ -19,6 +31,7 @@ if TYPE_CHECKING:
 _TAIL_BYTES = 8192
 _TAIL_LINES = 12
 _KEPT_ANNOTATIONS = 200
+_COMMAND_BYTES = 4096
 
 
 class StepRecord(msgspec.Struct, kw_only=True):
@@ -31,7 +44,27 @@ class StepRecord(msgspec.Struct, kw_only=True):
     outcome: Conclusion | None = None
     conclusion: Conclusion | None = None
     reason: str | None = None
+    reason_code: str | None = None
+    exit_code: int | None = None
+    usage: Usage | None = None
+    id: str = ""
+    shown: bytes = b""
     tail: bytes = b""
+
+    @property
+    def command(self) -> str:
+        """The script, or the reference of the action, that it showed last before it ran; the first lines of it."""
+        lines: list[str] = []
+        for raw in self.shown.split(b"\n"):
+            text = harmless(raw, color=False).decode("utf-8", "replace").rstrip()
+            if text.startswith("##[group]Run "):
+                lines = [text.removeprefix("##[group]Run ")]
+            elif text.startswith(("##[endgroup]", "shell: ", "with:", "env:")):
+                break
+            elif lines:
+                lines.append(text)
+        # The title of a script's group repeats its first line.
+        return "\n".join(lines[1:] if len(lines) > 1 else lines)
 
     def last_lines(self) -> list[str]:
         """The last lines it printed, plain, newest last."""
@@ -61,12 +94,17 @@ class JobRecord:
         self.annotations: list[Annotation] = []
         self.annotation_count = 0
         self.summaries: list[Summary] = []
+        self.refusals: list[Refusal] = []
+        self.artifacts: list[Artifact] = []
+        self.finished: JobFinished | None = None
 
     def note(self, event: JobEvent) -> None:
         """Remember what the end of the run may ask for."""
         match event:
             case Log():
-                if self.current is not None and event.kind == "output":
+                if self.current is not None and event.kind == "command":
+                    self.current.shown = event.data[:_COMMAND_BYTES]
+                elif self.current is not None and event.kind == "output":
                     # The end of a long block is enough; so is the end of what is remembered.
                     self.current.tail = (self.current.tail + event.data[-_TAIL_BYTES:])[-_TAIL_BYTES:]
             case StepStarted():
@@ -86,6 +124,11 @@ class JobRecord:
                 self.finished_ns = event.time_ns
                 self.conclusion = event.conclusion
                 self.reason = event.reason
+                self.finished = event
+            case Refusal() if len(self.refusals) < _KEPT_ANNOTATIONS:
+                self.refusals.append(event)
+            case Artifact():
+                self.artifacts.append(event)
 
     def _finish_step(self, event: StepFinished) -> None:
         step = self.steps.get(event.step)
@@ -94,11 +137,17 @@ class JobRecord:
             self.steps[event.step] = step
         step.name, step.finished_ns = event.name, event.time_ns
         step.outcome, step.conclusion = event.outcome, event.conclusion
+        step.reason_code, step.exit_code, step.usage, step.id = (
+            event.reason_code,
+            event.exit_code,
+            event.usage,
+            event.id,
+        )
         step.reason = event.reason or (f"exit code {event.exit_code}" if event.exit_code else None)
         if event.conclusion == "failure" and self.failed is None:
             self.failed = step
         else:
-            step.tail = b""
+            step.tail = step.shown = b""
         if self.current is step:
             self.current = None
 

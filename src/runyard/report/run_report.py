@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What the run knows about a job before it starts. `total_steps` is what the plan names, 0 where unknown.
 
-    `rerun` is the command that runs only this job again, shown when it fails.
+    `rerun` is the command that runs only this job again, shown when it fails. `workflow` is the file of its run:
+    `key` is unique within that alone.
     """
 
     job: str
@@ -30,6 +31,12 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     matrix: Json = None
     total_steps: int = 0
     rerun: str | None = None
+    workflow: str = ""
+
+    @property
+    def place(self) -> str:
+        """What tells this job from all others of a display."""
+        return f"{self.workflow}\0{self.key}"
 
 
 class RunReport(Protocol):

@@ -62,21 +62,20 @@ class Tree(Display):
     ) -> None:
         """A run's end: the summaries of its jobs, then what failed and how to run it again."""
         lines: list[str] = []
-        for job in self._jobs.values():
+        jobs = self._jobs_of(workflow)
+        for job in jobs:
             if text := summary_text(job):
-                lines.append(self._painted(f"summary of {one_line(job.facts.job_name)}", "1"))
+                lines.append(self._painted(f"summary of {one_line(self._title(job))}", "1"))
                 lines.extend(harmless(line.encode("utf-8", "replace"), color=False).decode() for line in text)
         columns, _ = terminal_size(self._stream)
         last = digest(
-            list(self._jobs.values()),
+            jobs,
             conclusion=conclusion,
             reason=reason,
-            seconds=self._run_seconds(time_ns),
+            seconds=self._run_seconds(workflow, time_ns),
             width=max(columns, 40),
         )
         last[-1] = self._painted(last[-1], _MARKS[conclusion][1])
-        self._jobs.clear()
-        self._started_ns = None
         self._stay([*lines, *last])
 
     def tick(self, now_ns: int) -> None:
@@ -139,13 +138,13 @@ class Tree(Display):
             lines.extend(self._running(job, spin, now_ns, columns))
         if waiting and len(lines) < room:
             first = waiting[0]
-            lines.append(indented(f"  {len(waiting)} waiting; ", f"{first.facts.job_name}: {first.waits}", columns - 1))
+            lines.append(indented(f"  {len(waiting)} waiting; ", f"{self._title(first)}: {first.waits}", columns - 1))
         return lines
 
     def _running(self, job: JobRecord, spin: str, now_ns: int, columns: int) -> list[str]:
         took = f"  {duration((now_ns - job.started_ns) / 1e9)}" if job.started_ns is not None else ""
         total = f"/{job.facts.total_steps}" if job.facts.total_steps else ""
-        lines = [indented(f"{spin} ", f"{job.facts.job_name}{took}", columns - 1)]
+        lines = [indented(f"{spin} ", f"{self._title(job)}{took}", columns - 1)]
         step = job.current
         if step is not None:
             took = duration((now_ns - step.started_ns) / 1e9)
@@ -172,14 +171,14 @@ class Tree(Display):
         return b"\x1b[%dA\r\x1b[J" % up
 
     def _show_log(self, record: JobRecord, event: Log) -> None:
-        place = (record.facts.key, event.step)
+        place = (record.facts.place, event.step)
         lines = self._lines.get(place)
         if lines is None:
             lines = self._lines[place] = Lines()
         self._show_lines(record, lines.whole(event.data))
 
     def _finish_log(self, record: JobRecord, step: int) -> None:
-        lines = self._lines.pop((record.facts.key, step), None)
+        lines = self._lines.pop((record.facts.place, step), None)
         if lines is not None:
             self._show_lines(record, lines.rest())
 
@@ -190,7 +189,7 @@ class Tree(Display):
             self._out.write(self._wiped() + prefix + shown[:-1].replace(b"\n", b"\n" + prefix) + b"\n")
 
     def _job_name(self, record: JobRecord) -> str:
-        return self._painted(one_line(record.facts.job_name, 60), "36")
+        return self._painted(one_line(self._title(record), 60), "36")
 
     def _painted(self, text: str, code: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self._color and text else text

@@ -33,6 +33,8 @@ class Counters:
                 for name in _text(f"{unified.top}/cgroup.controllers").split():
                     found.setdefault(name, unified)
             self._files = _counter_files(found)
+            if unified is not None:  # version 1 counts no write that went through the page cache
+                self._files = {**self._files, "io_stat": f"{unified.own}/io.stat"}
 
     def before(self) -> tuple[int, int]:
         """How often the memory and the process limit were hit so far."""
@@ -56,7 +58,13 @@ class Counters:
     def usage(self, wall_s: float) -> Usage:
         """All of it."""
         cpu = _after(self._read("cpu_stat"), "usage_usec") / 1e6 or (self._number("cpu_ns") or 0) / 1e9
-        return Usage(wall_s=wall_s, cpu_s=cpu, peak_memory=self.peak_memory())
+        read, written = self.transferred() or (None, None)
+        return Usage(wall_s=wall_s, cpu_s=cpu, peak_memory=self.peak_memory(), read_bytes=read, written_bytes=written)
+
+    def transferred(self) -> tuple[int, int] | None:
+        """Bytes read from and written to devices so far; None where that isn't counted."""
+        path = self._files.get("io_stat")
+        return None if path is None or not os.path.exists(path) else transferred(_text(path))  # noqa: PTH110
 
     def _read(self, name: str) -> str:
         path = self._files.get(name)
@@ -65,6 +73,17 @@ class Counters:
     def _number(self, name: str) -> int | None:
         text = self._read(name).strip()
         return int(text) if text.isdigit() else None
+
+
+def transferred(text: str) -> tuple[int, int]:
+    """The sums of an `io.stat`: bytes read and written, over all devices."""
+    sums = {"rbytes": 0, "wbytes": 0}
+    for line in text.splitlines():
+        for field in line.split()[1:]:
+            name, _, value = field.partition("=")
+            if name in sums and value.isdigit():
+                sums[name] += int(value)
+    return sums["rbytes"], sums["wbytes"]
 
 
 def _counter_files(found: Mapping[str, limits.Hierarchy]) -> dict[str, str]:

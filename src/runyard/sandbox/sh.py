@@ -43,6 +43,9 @@ class Limits(Protocol):
     def before(self) -> object:
         """A note of the counters before a step."""
 
+    def transferred(self) -> tuple[int, int] | None:
+        """Bytes read and written so far, None where nobody counts them."""
+
     def why(self, before: object) -> tuple[ExitReason | None, str | None]:
         """Which limit was hit since `before`, and the words with peak and limit."""
 
@@ -238,6 +241,7 @@ class ShSupervisor:
                 other.mixed = step.mixed = True
             self._running.add(step)
             step.before = self.limits.before() if self.limits else None
+            step.moved = self.limits.transferred() if self.limits else None
         if command.stdin is not None:
             self._write(f"{number}.in", command.stdin)
         self._ask(lane, number, frame)
@@ -338,6 +342,7 @@ class ShRunning:
         self.following: ShRunning | None = None
         self.mixed = False
         self.before: object = None
+        self.moved: tuple[int, int] | None = None
         self._supervisor = supervisor
         self._answer = answer
         self._back, self._out = pipes
@@ -419,8 +424,15 @@ class ShRunning:
             cpu_s = max(0.0, self.told.cpu_s - self.lane.cpu_s)
             self.lane.cpu_s = self.told.cpu_s
         limits = self._supervisor.limits
+        read, written = None, None
+        if limits is not None and self.moved is not None and (now := limits.transferred()) is not None:
+            read, written = now[0] - self.moved[0], now[1] - self.moved[1]
         return Usage(
-            wall_s=time.monotonic() - self._began, cpu_s=cpu_s, peak_memory=limits.peak_memory() if limits else None
+            wall_s=time.monotonic() - self._began,
+            cpu_s=cpu_s,
+            peak_memory=limits.peak_memory() if limits else None,
+            read_bytes=read,
+            written_bytes=written,
         )
 
     def _end(self, how: Exit) -> None:
