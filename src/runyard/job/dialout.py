@@ -8,13 +8,23 @@ with a `Refusal` when that lease is over: the worker then ends the sandbox at on
     call                                    body                     answer
     POST claim                              ClaimRequest             200 ClaimAnswer, or 204
     POST jobs/{id}/heartbeat?wait=S         Heartbeat                200 HeartbeatAnswer, early when there are orders
-    GET  jobs/{id}/checkout                 –                        200/206 a tar (zstd by Accept-Encoding), ETag
+    GET  jobs/{id}/checkout?depth=N         –                        200/206 a tar (zstd by Accept-Encoding), ETag
     POST jobs/{id}/masks                    MaskValues               204; sent before the bytes that follow
     POST jobs/{id}/log?step&offset&kind&time_ns   bytes              200 LogAnswer; a gap: 416 with the expected offset
     POST jobs/{id}/steps                    Events                   200 EventsAnswer; a gap: 416 likewise
     PUT  jobs/{id}/artifacts/{name}         one tar                  200 StoredArtifact
     POST jobs/{id}/result                   JobFinished              200 ResultAnswer; the same body again: the same
     POST jobs/{id}/handback                 HandBack                 204; the job goes back to the queue
+
+**The checkout** is a bare git repository as a tar: `HEAD`, `config`, `objects/pack/*`, `shallow`, `packed-refs`, with
+relative names, regular files and folders only. It holds the commit of the claim's `checkout`, which no ref needs to
+name, shallow at `depth` commits (1 by default; 0 is the whole history with all branches and tags). The worker makes the
+tree and its `.git` of it, so git inside the job works as it does after the original action. The ETag is strong and
+differs for each encoding; a Range counts bytes of the encoded tar and comes with If-Range, so the same ETag always
+stands for the same bytes. 404 with a Problem: the job has no repository.
+
+**The log** of a step goes up as application/octet-stream in order of offsets; offsets count all kinds of a step. The
+step's StepStarted is sent before its first bytes. **401 and 403** on a call about a job end it as 409 does.
 """
 
 from __future__ import annotations
