@@ -18,6 +18,7 @@ from runyard.sandbox import docker_now
 def main(socket_path: str, owner: int) -> None:
     """Until the owner is gone and its sandboxes are removed."""
     os.chdir("/")
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # what our owner's starter left open would wait for our end
     names: set[str] = set()
     held = b""
     poll = select.poll()

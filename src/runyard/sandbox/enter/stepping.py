@@ -1,11 +1,14 @@
 # ruff: noqa: PTH110, PTH112, PTH208
 # The supervisor imports as little as it can, and every call here is on the way of a step.
 
-"""One command: a small process inside the sandbox that starts it, adopts its orphans and tells how it ended.
+"""The watcher: a small process inside the sandbox that starts a command, adopts its orphans and tells how it ended.
 
 It is the subreaper of its command, so whatever the command starts stays its descendant: signals reach daemons that made
 a session of their own, and a daemon of an earlier command has another ancestor. It waits with wait4 until nothing of
-the command is left, so no exit can be missed; if it is killed itself, the end of its pipe says so.
+the command is left, so no exit can be missed; if it is killed itself, the end of its pipe says so. Only when nothing is
+left does it take another command, so it never has descendants of two.
+
+    tells a line each:  started PID PID · exit STATUS USAGE… · problem ERRNO WHAT · free
 """
 
 from __future__ import annotations
@@ -38,123 +41,126 @@ class Start:
 
     def __init__(
         self,
-        *,
         argv: list[bytes],
         env: dict[bytes, bytes],
         cwd: bytes,
-        stdin: int,
-        output: int,
-        groups: list[int],
-        tell: int,
+        *,
+        stdin: int = -1,
+        output: int = -1,
         terminal: int = -1,
-        score: int = -1,
     ) -> None:
         self.argv = argv
         self.env = env
         self.cwd = cwd
         self.stdin = stdin
         self.output = output
-        self.groups = groups
-        self.tell = tell
         self.terminal = terminal
-        self.score = score
 
 
-def await_order(sock: _socket.socket, groups: list[int]) -> NoReturn:
-    """In a child that was forked ahead: wait for one command and run it; end when the supervisor does."""
+def order_for(argv: list[bytes], env: dict[bytes, bytes], cwd: bytes, *, on_terminal: bool) -> bytes:
+    """The frame of a command; with it goes the terminal's descriptor, or those of its output and its input."""
+    return wire.dump_down((argv, env, cwd, on_terminal))
+
+
+def serve(orders: _socket.socket, tell: int, groups: list[int]) -> NoReturn:
+    """In a fresh child of the supervisor: take commands, one after the other, until the supervisor wants no more.
+
+    It joins the job's groups with the first command, so that one that waits counts for nobody.
+    """
+    os.umask(0o022)
     score = _score_file()
-    if score >= 0:
-        os.write(score, _SCORE)
-    _rehearse(groups)
-    got = wire.receive(sock)
-    if got is None:
-        os._exit(0)
-    payload, fds = got
-    sock.close()
-    argv, env, cwd, on_terminal = wire.load_down(payload)
-    tell, stream, *more = fds
-    run(
-        Start(
-            argv=argv,
-            env=env,
-            cwd=cwd,
-            stdin=more[0] if more else -1,
-            output=-1 if on_terminal else stream,
-            groups=groups,
-            tell=tell,
-            terminal=stream if on_terminal else -1,
-            score=score,
-        )
-    )
+    _rehearse()
+    system.be_subreaper()
+    while True:
+        if score >= 0:
+            os.write(score, _SCORE)
+        got = wire.receive(orders)
+        if got is None:
+            os._exit(0)
+        payload, fds = got
+        argv, env, cwd, on_terminal = wire.load_down(payload)
+        start = Start(argv, env, cwd)
+        if on_terminal:
+            (start.terminal,) = fds
+        else:
+            start.output, start.stdin = fds
+        try:
+            while groups:
+                os.write(groups[-1], b"0")
+                os.close(groups.pop())
+            _run(start, tell, score)
+        except OSError as err:
+            _tell(tell, f"problem {err.errno or 0} {err}")
+            os._exit(1)
 
 
-def _rehearse(groups: list[int]) -> None:
+def _rehearse() -> None:
     """Go through the start of a command that isn't there: every page that it writes to is our own copy afterwards."""
-    frame = wire.dump_down(([b"sh"], {b"PATH": b"/nowhere"}, b"/", False))
+    frame = order_for([b"sh"], {b"PATH": b"/nowhere"}, b"/", on_terminal=False)
     argv, env, cwd, _ = wire.load_down(frame)
-    start = Start(argv=argv, env=env, cwd=cwd, stdin=0, output=1, groups=groups, tell=-1)
     try:
-        _spawned(b"/nowhere/sh", start)
+        _spawned(b"/nowhere/sh", Start(argv, env, cwd, stdin=0, output=1))
     except OSError:
         return
 
 
-def order_for(start: Start) -> tuple[bytes, tuple[int, ...]]:
-    """The frame that gives a command to a child that waits for one."""
-    on_terminal = start.terminal >= 0
-    payload = wire.dump_down((start.argv, start.env, start.cwd, on_terminal))
-    fds = (start.tell, start.terminal) if on_terminal else (start.tell, start.output, start.stdin)
-    return payload, fds
+def _tell(tell: int, line: str) -> None:
+    os.write(tell, line.encode("utf-8", "replace")[:3000] + b"\n")
 
 
-def run(start: Start) -> NoReturn:
-    """In a fresh child of the supervisor: start the command, then reap until nothing of it is left."""
-    status = 1
-    try:
-        _run(start)
-        status = 0
-    except OSError as err:
-        _tell(start, f"problem {err.errno or 0} {err}")
-    finally:
-        os._exit(status)
-
-
-def _tell(start: Start, line: str) -> None:
-    os.write(start.tell, line.encode("utf-8", "replace")[:3000] + b"\n")
-
-
-def _run(start: Start) -> None:
-    system.be_subreaper()
-    os.umask(0o022)
-    for fd in start.groups:
-        os.write(fd, b"0")
-        os.close(fd)
+def _run(start: Start, tell: int, score: int) -> None:
+    """One command, until nothing of it is left."""
     began = time.monotonic()
-    try:
-        os.chdir(start.cwd)
-    except OSError as err:
-        _tell(start, f"problem {errno.ENOENT if err.errno == errno.ENOENT else errno.EACCES} cwd {err.strerror}")
-        return
-    try:
-        main = _spawn_on_terminal(start) if start.terminal >= 0 else _spawn(start)
-    except OSError as err:
-        _tell(start, f"problem {err.errno} argv {err.strerror}")
-        return
-    _tell(start, f"started {os.getpid()} {main}")
+    main = _started(start, tell, score)
     os.chdir("/")
     for fd in (start.stdin, start.output, start.terminal):
         if fd >= 0:
             os.close(fd)
-    while True:
+    is_left = main > 0
+    while is_left:
         try:
             pid, status, used = os.wait4(-1, 0)
         except ChildProcessError:
-            return
+            break
         if pid == main:
             wall = int((time.monotonic() - began) * 1e6)
             cpu = int((used.ru_utime + used.ru_stime) * 1e6)
             numbers = (status, wall, cpu, used.ru_maxrss, used.ru_inblock, used.ru_oublock)
-            _tell(start, "exit " + " ".join(str(number) for number in numbers))
+            is_left = _has_children()
+            _tell(tell, "exit " + " ".join(str(number) for number in numbers) + ("" if is_left else "\nfree"))
+            if not is_left:
+                return
+    _tell(tell, "free")
+
+
+def _started(start: Start, tell: int, score: int) -> int:
+    """The pid of a command's first process, as the sandbox sees it; 0 after a problem was told."""
+    try:
+        os.chdir(start.cwd)
+    except OSError as err:
+        number = errno.ENOENT if err.errno == errno.ENOENT else errno.EACCES
+        _tell(tell, f"problem {number} cwd {err.strerror}")
+        return 0
+    try:
+        main = _spawn_on_terminal(start) if start.terminal >= 0 else _spawned(_found(start), start)
+    except OSError as err:
+        _tell(tell, f"problem {err.errno} argv {err.strerror}")
+        return 0
+    finally:
+        if score >= 0:
+            os.write(score, b"0")
+    _tell(tell, f"started {os.getpid()} {main}")
+    return main
+
+
+def _has_children() -> bool:
+    """Whether anything of the command is left; what has ended is reaped."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            continue
+    except ChildProcessError:
+        return False
+    return True
 
 
 def _found(start: Start) -> bytes:
@@ -169,19 +175,6 @@ def _found(start: Start) -> bytes:
     if any(os.path.exists(path) for path in paths):
         raise OSError(errno.EACCES, "Permission denied")
     raise OSError(errno.ENOENT, "No such file or directory")
-
-
-def _spawn(start: Start) -> int:
-    path = _found(start)
-    score = start.score
-    if score < 0 and (score := _score_file()) >= 0:
-        os.write(score, _SCORE)
-    try:
-        return _spawned(path, start)
-    finally:
-        if score >= 0:
-            os.write(score, b"0")
-            os.close(score)
 
 
 def _spawned(path: bytes, start: Start) -> int:

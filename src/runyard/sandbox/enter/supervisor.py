@@ -1,8 +1,10 @@
 """The loop of one sandbox: frames in, commands started, answers out.
 
 It has entered the sandbox (`opening.enter`) and holds no capability. It waits on the job process's socket, on a pipe a
-command and on bubblewrap, and never in between: an exit is told by the command's pipe (its last line, or its end), so
-there is no signal that could be lost. When the job process is gone, so is the sandbox.
+watcher and on bubblewrap, and never in between: an exit is told by the watcher's pipe (a line, or its end), so there is
+no signal that could be lost. When the job process is gone, so is the sandbox.
+
+A watcher whose command left nothing behind takes the next one: to fork a process for each costs more than its shell.
 """
 
 from __future__ import annotations
@@ -26,14 +28,23 @@ if TYPE_CHECKING:
 _OPEN_SECONDS = 20.0
 
 
+class Watcher:
+    """A child of ours that starts commands inside, one after the other, and watches over what they start."""
+
+    def __init__(self, pid: int, orders: _socket.socket, told: int) -> None:
+        self.pid = pid
+        self.orders = orders
+        self.told = told
+        self.buffer = b""
+        self.command: Command | None = None
+
+
 class Command:
     """A command that runs, or has left something behind."""
 
-    def __init__(self, number: int, pid: int, told: int, files_out: list[tuple[str, int]], before: list[int]) -> None:
+    def __init__(self, number: int, watcher: Watcher, files_out: list[tuple[str, int]], before: list[int]) -> None:
         self.number = number
-        self.pid = pid  # of the process that watches it, as we see it
-        self.told = told
-        self.buffer = b""
+        self.watcher = watcher
         self.files_out = files_out
         self.before = before
         self.inside: tuple[int, int] | None = (
@@ -46,10 +57,11 @@ class Command:
 class Task:
     """A child of ours that does something bounded inside the sandbox and says how it went in one line."""
 
-    def __init__(self, number: int, pid: int, told: int) -> None:
+    def __init__(self, number: int, pid: int, told: int, aim: Watcher | None) -> None:
         self.number = number
         self.pid = pid
         self.told = told
+        self.aim = aim
         self.buffer = b""
 
 
@@ -98,10 +110,10 @@ class Supervisor:
         self.first = first
         self.disks = [os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) for path in ("/", *plan["tmpfs"])]
         self.commands: dict[int, Command] = {}
-        self.told: dict[int, Command | Task] = {}
+        self.told: dict[int, Watcher | Task] = {}
         self.poll = select.poll()
         self.pidfd = os.pidfd_open(self.bwrap)
-        self.spare: tuple[int, _socket.socket] | None = None
+        self.idle: list[Watcher] = []
         self.alive = True
         self.going = True
 
@@ -111,8 +123,8 @@ class Supervisor:
         self.poll.register(control, select.POLLIN)
         self.poll.register(pidfd, select.POLLIN)
         while self.going:
-            if self.spare is None and self.alive and not self.poll.poll(0):
-                self._fork_ahead()
+            if self._wants_watcher() and not self.poll.poll(0):
+                self._watcher_ahead()
             ready = dict(self.poll.poll())
             for fd in [fd for fd in ready if fd in self.told]:
                 self._hear(self.told[fd])
@@ -173,7 +185,6 @@ class Supervisor:
             reason = "disk_full" if err.errno == errno.ENOSPC else None
             self._exit(number, 126, None, problem=f"{err.strerror or err}", reason=reason)
             return
-        tell_r, tell_w = os.pipe()
         master = terminal = stdin = -1
         try:
             if order["terminal"] is not None:
@@ -183,88 +194,123 @@ class Supervisor:
                 stdin = wire.spill(order["stdin"])
             else:
                 stdin = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
-            start = stepping.Start(
-                argv=order["argv"],
-                env=order["env"],
-                cwd=order["cwd"],
-                stdin=stdin,
-                output=fds[0] if fds else -1,
-                groups=self.groups,
-                tell=tell_w,
-                terminal=terminal,
-            )
             before = self._limit_hits()
+            given = (terminal,) if terminal >= 0 else (fds[0], stdin)
+            frame = stepping.order_for(order["argv"], order["env"], order["cwd"], on_terminal=terminal >= 0)
             try:
-                pid = self._watcher(start, master)
+                watcher = self._ordered(frame, given, (*fds, master, terminal, stdin))
             except OSError as err:
                 self._refused_fork(number, err)
-                os.close(tell_r)
                 return
-            command = Command(number, pid, tell_r, order["files_out"], before)
-            self.commands[number] = command
-            self.told[tell_r] = command
-            self.poll.register(tell_r, select.POLLIN)
+            watcher.command = self.commands[number] = Command(number, watcher, order["files_out"], before)
             if master >= 0:
                 self._say("terminal", number, fds=(master,))
         finally:
-            for fd in (tell_w, master, terminal, stdin):
+            for fd in (master, terminal, stdin):
                 if fd >= 0:
                     os.close(fd)
 
-    def _watcher(self, start: stepping.Start, master: int) -> int:
-        """The process that starts and watches a command: the one that waits for it already, or a new one."""
-        if self.spare is not None:
-            pid, sock = self.spare
-            self.spare = None
-            try:
-                os.kill(pid, signal.SIGCONT)  # the job may have stopped it
-                wire.send(sock, *stepping.order_for(start))
-            except OSError:
-                _reap(pid)  # the job ended it
-            else:
-                return pid
-            finally:
-                sock.close()
-        pid = os.fork()
-        if pid == 0:
-            try:
-                self._leave_parent(master)
-                stepping.run(start)
-            finally:
-                os._exit(1)  # whatever happens here, there is one supervisor
-        return pid
+    # watchers
 
-    def _fork_ahead(self) -> None:
-        """Have a watcher ready for the next command, so that its start need not wait for a fork."""
-        ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+    def _wants_watcher(self) -> bool:
+        """Whether one should be made before it is needed: none is idle, and none will soon be."""
+        return self.alive and not self.idle and all(command.ended for command in self.commands.values())
+
+    def _watcher_ahead(self) -> None:
+        try:
+            self.idle.append(self._new_watcher())
+        except OSError:
+            return  # tried again when there is something to start
+
+    def _ordered(self, frame: bytes, given: tuple[int, ...], ours: tuple[int, ...]) -> Watcher:
+        """The watcher that got an order: one that waits for it already, or a new one. Raises OSError."""
+        while self.idle:
+            watcher = self.idle.pop()
+            try:
+                os.kill(watcher.pid, signal.SIGCONT)  # the job may have stopped it
+                wire.send(watcher.orders, frame, given)
+            except OSError:
+                _kill(watcher.pid)  # the job has done so already
+                self._forget(watcher)
+            else:
+                return watcher
+        watcher = self._new_watcher(ours)
+        wire.send(watcher.orders, frame, given)
+        return watcher
+
+    def _new_watcher(self, ours: tuple[int, ...] = ()) -> Watcher:
+        """Fork one; `ours` are descriptors that it must not hold. Raises OSError."""
+        here, there = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+        tell_r, tell_w = os.pipe()
         try:
             pid = os.fork()
         except OSError:
-            ours.close()
-            theirs.close()
-            return
-        if pid == 0:
-            try:
-                ours.close()
-                self._leave_parent(-1)
-                stepping.await_order(theirs, self.groups)
-            finally:
-                os._exit(1)
-        theirs.close()
-        self.spare = (pid, ours)
+            here.close()
+            os.close(tell_r)
+            raise
+        else:
+            if pid == 0:
+                try:
+                    here.close()
+                    self._leave_parent((tell_r, *ours))
+                    stepping.serve(there, tell_w, self.groups)
+                finally:
+                    os._exit(1)  # whatever happens here, there is one supervisor
+        finally:
+            there.close()
+            os.close(tell_w)
+        watcher = Watcher(pid, here, tell_r)
+        self.told[tell_r] = watcher
+        self.poll.register(tell_r, select.POLLIN)
+        return watcher
 
-    def _leave_parent(self, master: int) -> None:
-        """In the child: what belongs to the supervisor alone is closed; everything else is closed by exec.
+    def _leave_parent(self, more: tuple[int, ...] = ()) -> None:
+        """In a child: what belongs to the supervisor alone is closed.
 
         The bound of processes is for commands: the supervisor must be able to fork whatever they did.
         """
         if self.processes is not None:
             resource.setrlimit(resource.RLIMIT_NPROC, (self.processes, self.processes))
+        self._close_own()
+        for fd in more:
+            if fd >= 0:
+                os.close(fd)
+
+    def _close_own(self) -> None:
         self.control.close()
-        for fd in (self.pidfd, self.first, *self.disks, *self.counters.values(), *self.told):
+        for who in self.told.values():
+            os.close(who.told)
+            if isinstance(who, Watcher):
+                who.orders.close()
+        for fd in (self.pidfd, self.first, *self.disks, *self.counters.values()):
             os.close(fd)
-        if master >= 0:
-            os.close(master)
+
+    def _forget(self, who: Watcher | Task) -> None:
+        """A child of ours that has ended, or is about to."""
+        self.poll.unregister(who.told)
+        del self.told[who.told]
+        os.close(who.told)
+        if isinstance(who, Watcher):
+            who.orders.close()
+            if who in self.idle:
+                self.idle.remove(who)
+        _reap(who.pid)
+
+    def _free(self, watcher: Watcher) -> None:
+        """Nothing of its command is left: it may take the next one. More than one need not wait for that."""
+        command, watcher.command = watcher.command, None
+        if command is not None:
+            self._is_over(command)
+        aimed_at = any(isinstance(who, Task) and who.aim is watcher for who in self.told.values())
+        if self.idle or aimed_at:
+            watcher.orders.close()  # it ends, and then its pipe: what is meant for its last command hits no other
+        else:
+            self.idle.append(watcher)
+
+    def _is_over(self, command: Command) -> None:
+        del self.commands[command.number]
+        for request, _, _ in command.waiting:
+            self._say("signalled", request)
 
     def _refused_fork(self, number: int, err: OSError) -> None:
         if err.errno == errno.ENOMEM and self._gone(1.0):
@@ -272,31 +318,28 @@ class Supervisor:
             return
         self._exit(number, 126, None, problem=f"fork: {err.strerror}")
 
-    def _hear(self, who: Command | Task) -> None:
+    def _hear(self, who: Watcher | Task) -> None:
         data = os.read(who.told, 65536)
         who.buffer += data
         *lines, who.buffer = who.buffer.split(b"\n")
         for line in lines:
-            if isinstance(who, Command):
-                self._command_says(who, line.decode("utf-8", "replace"))
-            else:
+            if isinstance(who, Task):
                 self._say("done", who.number, line.decode("utf-8", "replace"))
                 who.number = -1
+            elif line == b"free":
+                self._free(who)
+            elif who.command is not None:
+                self._command_says(who.command, line.decode("utf-8", "replace"))
         if data:
             return
-        self.poll.unregister(who.told)
-        del self.told[who.told]
-        os.close(who.told)
-        _reap(who.pid)
+        self._forget(who)
         if isinstance(who, Task):
             if who.number >= 0:
                 self._say("done", who.number, "failed: it was killed")
-            return
-        del self.commands[who.number]
-        for request, _, _ in who.waiting:
-            self._say("signalled", request)
-        if not who.ended:
-            self._watcher_killed(who)
+        elif who.command is not None:
+            self._is_over(who.command)
+            if not who.command.ended:
+                self._watcher_killed(who.command)
 
     def _command_says(self, command: Command, line: str) -> None:
         word, _, rest = line.partition(" ")
@@ -359,7 +402,7 @@ class Supervisor:
         if command is None or not self.alive:
             self._say("signalled", request)
             return
-        _continue(command.pid)  # the job may have stopped it, even before it told the start
+        _continue(command.watcher.pid)  # the job may have stopped it, even before it told the start
         if command.inside is None:
             command.waiting.append((request, what, everyone))
             return
@@ -374,7 +417,7 @@ class Supervisor:
             else:
                 os.kill(first, what)
 
-        self._task(request, send)
+        self._task(request, send, command.watcher)
 
     def _left(self, number: int, request: int) -> None:
         command = self.commands.get(number)
@@ -384,15 +427,14 @@ class Supervisor:
         watcher, _ = command.inside
         self._task(request, lambda: "left" if stepping.below(watcher, stepping.parents()) else "")
 
-    def _task(self, number: int, work: Any) -> None:
+    def _task(self, number: int, work: Any, aim: Watcher | None = None) -> None:
+        """Do work in a child; `aim` is the watcher whose descendants it is about."""
         tell_r, tell_w = os.pipe()
         pid = os.fork()
         if pid == 0:
             status = 1
             try:
-                self.control.close()
-                for fd in (self.pidfd, self.first, *self.disks, *self.counters.values(), *self.told):
-                    os.close(fd)
+                self._close_own()
                 try:
                     os.umask(0o022)
                     said = work()
@@ -404,7 +446,7 @@ class Supervisor:
             finally:
                 os._exit(status)
         os.close(tell_w)
-        task = Task(number, pid, tell_r)
+        task = Task(number, pid, tell_r, aim)
         self.told[tell_r] = task
         self.poll.register(tell_r, select.POLLIN)
 
@@ -472,8 +514,8 @@ class Supervisor:
     def _end(self) -> None:
         for pidfd in (self.first, self.pidfd):
             _end(pidfd)
-        for pid in (*(who.pid for who in self.told.values()), *((self.spare[0],) if self.spare else ())):
-            _reap(pid)
+        for who in self.told.values():
+            _reap(who.pid)
         _reap(self.bwrap)
         poll = select.poll()
         poll.register(self.first, select.POLLIN)
@@ -485,6 +527,13 @@ def _end(pidfd: int) -> None:
     try:
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
     except ProcessLookupError:
+        return
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except OSError:
         return
 
 

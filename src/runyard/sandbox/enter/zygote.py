@@ -21,6 +21,8 @@ def main(fd: int) -> None:
 
     Supervisors and their helpers block every signal: a job that signals all it can see ends its commands, not these.
     """
+    # What whoever started us left open for its children (a jobserver's pipe, a terminal) is none of a job's business.
+    os.closerange(fd + 1, os.sysconf("SC_OPEN_MAX"))
     sys.path.clear()  # nothing may be imported once a sandbox was entered
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl+C is for the command line, which tells us
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors are nobody's zombies; each child resets it
