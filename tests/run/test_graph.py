@@ -388,6 +388,15 @@ def test_legs_of_one_group_compete() -> None:
     assert drive.run().conclusion == "cancelled"
 
 
+def test_a_place_in_a_group_that_is_taken_while_another_is_told_ends_the_run_all_the_same() -> None:
+    matrix = {"fail-fast": False, "matrix": {"v": ["a", "b", "c"]}}
+    for strategy in (matrix, {**matrix, "max-parallel": 1}):
+        legs = {"needs": "go", "concurrency": "g", "strategy": strategy}
+        drive = Drive({"go": {}, "held": {"concurrency": "g"}, "m": legs})
+        drive.finish("go")
+        assert drive.run().conclusion is not None, drive.state.legs
+
+
 def test_a_job_that_waits_for_its_own_call_is_a_knot() -> None:
     called: Jobs = {"jobs": {"t": {"concurrency": "g"}}}
     drive = Drive({"c": {"uses": called, "concurrency": "G"}})

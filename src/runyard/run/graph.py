@@ -199,6 +199,8 @@ def _start_leg(work: Work, key: str, why: Why) -> None:
         why_group = Why("concurrency", None, {"group": request.group, "newcomer": key})
         for other in arrival.cancel_waiting:
             _end_early(work, other, why_group, f"a newer job waits in concurrency group '{request.group}'")
+        if work.legs[key].phase == "done":
+            return  # the end of the other released a sibling, which took this one's place
         if arrival.verdict == "cancelled":
             _end_early(work, key, why_group, f"concurrency group '{request.group}' is full")
             return
