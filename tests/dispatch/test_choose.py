@@ -145,6 +145,16 @@ def test_a_worker_that_lost_a_job_gets_it_only_where_nobody_else_could() -> None
     assert choose(AMD, [lost], view(AMD, replace(other, drained=True)), {}) is not None
 
 
+def test_a_native_worker_that_lost_a_job_is_not_passed_over_for_one_that_only_emulates() -> None:
+    lost = queued(of=klass(platform="linux/amd64"), avoid=frozenset({"w1"}))
+    assert choose(ARM, [lost], view(AMD, ARM), {}) is None
+    assert choose(AMD, [lost], view(AMD, ARM), {}) is not None
+    again = queued(of=klass(platform="linux/amd64"), avoid=frozenset({"w2"}))
+    other = replace(ARM, id="w3", name="worker 3")
+    assert choose(ARM, [again], view(ARM, other), {}) is None
+    assert choose(other, [again], view(ARM, other), {}) is not None
+
+
 # --- reasons
 
 

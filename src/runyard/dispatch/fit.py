@@ -141,7 +141,8 @@ def job_obstacles(worker: Worker, job: Job, view: View) -> Iterator[Obstacle]:
     if job.phase == "reserved" and job.reserved_for not in worker.pools:
         yield Obstacle("reserved", f"it is set aside for pool {job.reserved_for}")
     if worker.id in job.avoid:
-        others = [each for each in view.presence if each.id not in job.avoid and _could(each, job.of)]
+        emulates = not is_native(worker, job.of)
+        others = [each for each in view.presence if each.id not in job.avoid and _could(each, job.of, emulates=emulates)]
         if others:
             yield Obstacle("avoided", f"{worker.name} lost it before, and {others[0].name} could take it")
 
@@ -173,9 +174,10 @@ def _may(worker: Worker, of: JobClass) -> bool:
     return not (worker.draining or worker.drained) and next(what_it_is(worker, of), None) is None
 
 
-def _could(worker: Worker, of: JobClass) -> bool:
-    emulates = {normal_platform(each) for each in worker.emulates}
-    return _may(worker, of) and (is_native(worker, of) or normal_platform(of.platform or "") in emulates)
+def _could(worker: Worker, of: JobClass, *, emulates: bool) -> bool:
+    """It would take it instead of another one; by emulation only where that one does no better."""
+    proven = {normal_platform(each) for each in worker.emulates} if emulates else set()
+    return _may(worker, of) and (is_native(worker, of) or normal_platform(of.platform or "") in proven)
 
 
 def _bound(code: ObstacleCode, whose: str, count: int, bound: int | None) -> Iterator[Obstacle]:

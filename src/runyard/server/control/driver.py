@@ -97,6 +97,8 @@ class Driver:
     def happen(self, job: Job, happening: Happening, outputs: dict[str, str] | None = None) -> Step:
         """One happening of a job, written, with what follows. `outputs` are those of a result."""
         step = live(job, happening, self.now_ns, self.rules.settings)
+        if self.rules.witness is not None:
+            self.rules.witness(happening, job, step)
         if step.refused is not None or step.repeated:
             return step
         if step.job != job:

@@ -12,6 +12,8 @@ from runyard.dispatch.records import Bounds, Settings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from runyard.dispatch.happenings import Happening, Step
+    from runyard.dispatch.records import Job
     from runyard.run import Decision
     from runyard.server.store.port import Transaction
     from runyard.server.store.rows import Run
@@ -71,7 +73,8 @@ class NoVault:
 class Rules:
     """One server's rules. `bounds` beside those of projects; `platform` of jobs that name none (None: any worker's).
 
-    `hear` is told each decision of a run as it is carried out; a transaction that begins anew tells again.
+    `hear` is told each decision of a run as it is carried out, `witness` each step of a job; a transaction that begins
+    anew tells again.
     """
 
     settings: Settings = field(default_factory=Settings)
@@ -79,3 +82,4 @@ class Rules:
     vault: Vault = field(default_factory=NoVault)
     platform: str | None = None
     hear: Callable[[str, Decision], None] | None = None
+    witness: Callable[[Happening, Job, Step], None] | None = None
