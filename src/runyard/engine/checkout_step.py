@@ -6,6 +6,8 @@ import asyncio
 import posixpath
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from runyard.action.checkout import TreeCache, plan_checkout
 from runyard.engine.actions import action_prelude
 from runyard.engine.evaluate import texts_of
@@ -37,6 +39,8 @@ async def run_checkout(frame: Frame, step: ActionStep) -> Result:
         return fail(frame, "actions/checkout: this job came without a repository")
     if len(step.ref) == 40:
         frame.log.say("The built-in checkout stands for this commit of actions/checkout; --no-native runs the original")
+    if source.git_dir is None:
+        source = msgspec.structs.replace(source, git_dir=await job.hooks.repository(plan.depth))
     server = str(job.scope.github.get("server_url") or "https://github.com")
     ref = str(job.scope.github.get("ref") or "")
     cache = TreeCache(job.settings.cache_dir or job.scratch())

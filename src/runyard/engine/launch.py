@@ -38,24 +38,27 @@ from runyard.engine.wire import (
     Hand,
     JobSettings,
     Kept,
+    Masks,
+    NeedRepository,
     OpenTerminal,
     PauseAction,
     Paused,
     Release,
+    Repository,
     TerminalEnded,
     TerminalInput,
     TerminalOutput,
     frame,
     up_decoder,
 )
-from runyard.job import JobFinished, MachineError, StepFinished, StepStarted
+from runyard.job import JobFinished, MachineError, RunyardError, StepFinished, StepStarted
 
 if TYPE_CHECKING:
     from runyard.engine.server import Tell
     from runyard.engine.wire import Up
     from runyard.job import Claim, Conclusion, JobEvent, Order
 
-__all__ = ["JobHandle", "JobSettings", "Launcher", "PausedStep"]
+__all__ = ["JobHandle", "JobSettings", "Launcher", "Parent", "PausedStep"]
 
 _QUEUED = 64
 """Events held between socket and reader; a frame of log is at most 64 KiB, so a job costs the parent about 4 MiB."""
@@ -91,11 +94,30 @@ class PausedStep:
 OnPause: TypeAlias = Callable[[PausedStep], Awaitable[PauseAction]]
 
 
+class Parent:
+    """What a job process asks of whoever holds its claim, and tells it besides events. This one is for nobody."""
+
+    def hide(self, values: tuple[str, ...]) -> None:
+        """The job asked to hide these; called before the events that follow are handed on."""
+
+    async def repository(self, depth: int) -> str:
+        """A git folder of this machine with the claim's commit. Raises RunyardError."""
+        raise MachineError("this job came without a repository", code="action.no_repository")
+
+
 class JobHandle:
     """One job process, from its hand-out to its end."""
 
-    def __init__(self, job: int, channel: socket.socket, launcher: Launcher, on_pause: OnPause | None) -> None:
+    def __init__(
+        self,
+        job: int,
+        channel: socket.socket,
+        launcher: Launcher,
+        on_pause: OnPause | None,
+        parent: Parent | None = None,
+    ) -> None:
         self.pid = 0
+        self._parent = parent or Parent()
         self.kept: str | None = None
         self.terminal: asyncio.Queue[TerminalOutput | TerminalEnded] = asyncio.Queue(_QUEUED)
         self._job = job
@@ -200,6 +222,12 @@ class JobHandle:
             task.add_done_callback(self._asking.discard)
         elif isinstance(message, TerminalOutput | TerminalEnded):
             await self.terminal.put(message)
+        elif isinstance(message, Masks):
+            self._parent.hide(message.values)
+        elif isinstance(message, NeedRepository):
+            task = asyncio.create_task(self._give_repository(message.depth))
+            self._asking.add(task)
+            task.add_done_callback(self._asking.discard)
         else:
             await self._tell(message)
 
@@ -212,6 +240,13 @@ class JobHandle:
         if isinstance(event, JobFinished):
             self._finished = event
             await self._events.put(None)
+
+    async def _give_repository(self, depth: int) -> None:
+        try:
+            answer = Repository(git_dir=await self._parent.repository(depth))
+        except (RunyardError, OSError) as error:
+            answer = Repository(problem=str(error) or "the repository could not be fetched")
+        await self.send(answer)
 
     async def _ask_person(self, paused: Paused) -> None:
         action: PauseAction = "go_on"
@@ -296,13 +331,15 @@ class Launcher:
         if self._listener is None:
             self._listener = asyncio.create_task(self._listen(), name="fork server")
 
-    async def launch(self, claim: Claim, settings: JobSettings, *, on_pause: OnPause | None = None) -> JobHandle:
+    async def launch(
+        self, claim: Claim, settings: JobSettings, *, on_pause: OnPause | None = None, parent: Parent | None = None
+    ) -> JobHandle:
         """Fork a job process and hand it the claim. Raises MachineError when no process can be started."""
         await self.start()
         assert self._control is not None
         here, there = socket.socketpair()
         self._next += 1
-        handle = JobHandle(self._next, here, self, on_pause)
+        handle = JobHandle(self._next, here, self, on_pause, parent)
         self._jobs[self._next] = handle
         here.setblocking(False)
         try:

@@ -1,4 +1,7 @@
-"""A person at a paused step: a shell under its exact environment, then a choice (`--pause-on failure`)."""
+"""What a job asks of its parent: a person at a paused step (`--pause-on failure`), the repository for a checkout.
+
+The person gets a shell under the step's exact environment, then chooses.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,20 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from runyard.engine.state import JobHooks
-from runyard.engine.wire import Paused, TerminalEnded, TerminalOutput
-from runyard.job import RunyardError
+from runyard.engine.wire import NeedRepository, Paused, TerminalEnded, TerminalOutput
+from runyard.job import MachineError, RunyardError
 from runyard.sandbox.contract import StepCommand
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from runyard.engine.state import Frame
-    from runyard.engine.wire import PauseAction
+    from runyard.engine.wire import PauseAction, Repository
     from runyard.sandbox.contract import Running
 
 _SHELL = ("/bin/sh", "-c", "command -v bash >/dev/null 2>&1 && exec bash --norc --noprofile -i; exec sh -i")
 _KEYS_QUEUED = 1024
+REPOSITORY_S = 1800.0
 
 
 class PersonHooks(JobHooks):
@@ -30,6 +34,29 @@ class PersonHooks(JobHooks):
         self._frame: Frame | None = None
         self._shell: asyncio.Task[None] | None = None
         self._keys: asyncio.Queue[bytes] = asyncio.Queue(_KEYS_QUEUED)
+        self._repository: asyncio.Future[Repository] | None = None
+        self._one_repository = asyncio.Lock()
+
+    async def repository(self, depth: int) -> str:
+        """Ask the parent, which holds the token for it; one at a time."""
+        async with self._one_repository:
+            self._repository = asyncio.get_running_loop().create_future()
+            self._send(NeedRepository(depth))
+            try:
+                async with asyncio.timeout(REPOSITORY_S):
+                    answer = await self._repository
+            except TimeoutError:
+                raise MachineError(
+                    f"the repository did not come within {REPOSITORY_S:g} s", code="action.no_repository"
+                ) from None
+        if answer.problem:
+            raise MachineError(answer.problem, code="action.no_repository")
+        return answer.git_dir
+
+    def repository_came(self, answer: Repository) -> None:
+        """The parent's answer."""
+        if self._repository is not None and not self._repository.done():
+            self._repository.set_result(answer)
 
     async def pause(self, frame: Frame) -> PauseAction:
         """Tell the parent, wait for the choice; a cancellation meanwhile means going on."""

@@ -22,23 +22,28 @@ from runyard.engine.wire import (
     HEARTBEAT_S,
     Alive,
     Decide,
+    Extend,
     Frames,
     Gone,
     Hand,
     Kept,
+    Masks,
     OpenTerminal,
     Release,
+    Repository,
     TerminalInput,
     down_decoder,
     frame,
 )
-from runyard.job import JobFinished, MachineError, RunyardError
+from runyard.job import JobFinished, LeaseLost, MachineError, RunyardError
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Callable
 
     from runyard.engine.wire import Down, JobSettings
     from runyard.job import JobEvent
+    from runyard.report.masks import Masker
     from runyard.sandbox.contract import Sandbox
 
 _HIGH_WATER = 4 << 20
@@ -47,6 +52,7 @@ _HIGH_WATER = 4 << 20
 _CLOSE_TIMEOUT_S = 30.0
 _FLUSH_TIMEOUT_S = 10.0
 _DECODER = down_decoder()
+_BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def warm() -> None:
@@ -78,6 +84,11 @@ class Channel(asyncio.Protocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self.closed = asyncio.Event()
+        self.masker: Masker | None = None
+        """Where somebody above has to know added masks before the bytes that follow."""
+        self.until_s: float | None = None
+        """The end of the lease on the clock since boot; None where nobody else could take the job."""
+        self.out_of_time: Callable[[], None] = lambda: None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Set the bound."""
@@ -114,6 +125,8 @@ class Channel(asyncio.Protocol):
 
     def emit(self, event: JobEvent) -> None:
         """See Emitter."""
+        if self.masker is not None and (added := self.masker.take_added()):
+            self.send(Masks(added))
         self.send(event)
 
     def send(self, message: object) -> None:
@@ -153,6 +166,8 @@ async def _serve(channel: socket.socket) -> int:
 async def _beat(wire: Channel) -> None:
     while True:
         wire.send(Alive())
+        if wire.until_s is not None and time.clock_gettime(_BOOT_CLOCK) >= wire.until_s:
+            wire.out_of_time()
         await asyncio.sleep(HEARTBEAT_S)
 
 
@@ -165,6 +180,9 @@ async def _run_job(hand: Hand, wire: Channel) -> int:
         services = open_services(hand.settings, hand.claim)
         run = JobRun(claim, hand.settings, sandbox=sandbox, emitter=wire, hooks=hooks, actions=store, services=services)
         store.stop = run.is_stopping
+        if not hand.settings.own_machine:
+            wire.masker = run.job.masker
+        wire.out_of_time = lambda: run.order(LeaseLost("its lease ran out and nobody extended it"))
     except RunyardError as error:
         code = "unavailable" if isinstance(error, MachineError) else "invalid_job"
         wire.send(JobFinished("failure", time.time_ns(), reason=str(error), reason_code=code))
@@ -202,6 +220,10 @@ async def _obey(run: JobRun, hooks: PersonHooks, wire: Channel, released: asynci
                 hooks.type_keys(message.data)
             case Release():
                 released.set()
+            case Extend():
+                wire.until_s = message.until_s
+            case Repository():
+                hooks.repository_came(message)
             case Hand():
                 return
             case _:

@@ -17,7 +17,7 @@ from runyard.engine.command_files import prepend_path
 from runyard.engine.job_containers import JobContainers
 from runyard.engine.logbook import StepLog
 from runyard.expression.values import ExactObject
-from runyard.job import Usage
+from runyard.job import MachineError, Usage
 
 if TYPE_CHECKING:
     import tempfile
@@ -272,6 +272,14 @@ class JobHooks:
 
     def interrupt_pause(self) -> None:
         """The job is cancelled: a wait for a person ends. Quiet when there is none."""
+
+    async def repository(self, depth: int) -> str:
+        """A git folder with the claim's commit, `depth` commits deep (0: all). Raises MachineError."""
+        raise MachineError(
+            "this run has no local repository to check out from",
+            code="action.no_repository",
+            remedy="Run it where the repository is.",
+        )
 
 
 class Job:

@@ -122,6 +122,34 @@ class Release(msgspec.Struct, frozen=True, tag="release"):
     """A kept sandbox may go."""
 
 
+class Extend(msgspec.Struct, frozen=True, tag="extend"):
+    """The lease is good until this second of the machine's clock since boot, sleep included; then the job ends itself."""
+
+    until_s: float
+
+
+class Repository(msgspec.Struct, frozen=True, tag="repository"):
+    """The answer to NeedRepository: a git folder of this machine, or why there is none."""
+
+    git_dir: str = ""
+    problem: str = ""
+
+
+class Masks(msgspec.Struct, frozen=True, tag="masks"):
+    """Values that the job asked to hide, before the events that follow. No repr: they are secret."""
+
+    values: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"<Masks, {len(self.values)}>"
+
+
+class NeedRepository(msgspec.Struct, frozen=True, tag="need_repository"):
+    """A checkout step wants the run's repository, so many commits deep; 0 is the whole history."""
+
+    depth: int
+
+
 class Alive(msgspec.Struct, frozen=True, tag="alive"):
     """The job process's loop turns."""
 
@@ -160,8 +188,10 @@ class Gone(msgspec.Struct, frozen=True, tag="gone"):
     reason: str = ""
 
 
-Down: TypeAlias = Hand | Cancel | Drain | Pause | LeaseLost | Decide | OpenTerminal | TerminalInput | Release
-Up: TypeAlias = JobEvent | Alive | Paused | TerminalOutput | TerminalEnded | Kept | Gone
+Down: TypeAlias = (
+    Hand | Cancel | Drain | Pause | LeaseLost | Decide | OpenTerminal | TerminalInput | Release | Extend | Repository
+)
+Up: TypeAlias = JobEvent | Alive | Paused | TerminalOutput | TerminalEnded | Kept | Gone | Masks | NeedRepository
 
 _encoder = msgspec.msgpack.Encoder()
 
