@@ -123,7 +123,7 @@ class Release(msgspec.Struct, frozen=True, tag="release"):
 
 
 class Extend(msgspec.Struct, frozen=True, tag="extend"):
-    """The lease is good until this second of the machine's clock since boot, sleep included; then the job ends itself."""
+    """The lease is good until this second of the clock since boot, sleep included; then the job ends itself."""
 
     until_s: float
 
