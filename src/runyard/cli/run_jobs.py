@@ -13,16 +13,16 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from runyard.admission.policy import OWN_MACHINE
-from runyard.cli import run_services
-from runyard.cli.run_actions import cache_folder, needs_node, of_command
+from runyard.cli.job_settings import settings_for
+from runyard.cli.run_actions import cache_folder, of_command
 from runyard.cli.run_execute import FORCE_WAIT_S, cores, say, spawn
 from runyard.cli.run_hooks import host_notes
 from runyard.cli.run_machine import Machine, Place, Unserved
 from runyard.cli.run_notes import secret_notes
 from runyard.cli.run_offer import Backend, Offers
-from runyard.cli.run_tools import tools_for
-from runyard.engine.wire import JobSettings
 from runyard.expression import to_text
 from runyard.job import Cancel, JobFinished, MachineError, RunyardError
 from runyard.report.run_report import JobFacts
@@ -46,12 +46,11 @@ from runyard.run import (
     resolve_secrets,
     same_group,
 )
-from runyard.sandbox.contract import Mount
 from runyard.source import LocalSource
 
 if TYPE_CHECKING:
     from runyard.cli.run_prepare import Options, PlannedRun, Prepared
-    from runyard.engine.launch import JobHandle, Launcher, OnPause
+    from runyard.engine.launch import JobHandle, JobSettings, Launcher, OnPause
     from runyard.job import Conclusion, JobSpec, Json
     from runyard.report.run_report import RunReport
     from runyard.run import Decision, GroupRequest, Happening
@@ -445,39 +444,14 @@ class Run:
 
     def _settings(self, spec: JobSpec, place: Place, backend: Backend) -> JobSettings:
         options = self.runs.options
-        header = [
-            f"{place.stand_in} is the image '{place.image}' of this machine here" if place.stand_in is not None else "",
-            backend.line or "",
-        ]
-        tools, left_out = tools_for(options.tools, backend.name)
-        header.append(left_out)
-        actions = self.runs.actions
-        # What a job container has is asked when it is open; only a node that runs anywhere is brought along.
-        image = place.image if spec.container is None else ""
-        script = options.hooks.started.endswith(".js") or options.hooks.completed.endswith(".js")
-        nodes, libc = actions.placed(image, spec.platform) if script or needs_node(spec.steps) else ((), "")
-        return JobSettings(
-            sandbox=backend.name,
-            image=place.image,
-            network=backend.network,
-            cache_dir=cache_folder(options.cache_dir),
+        return msgspec.structs.replace(
+            settings_for(spec, place, backend, self.runs.actions, tools=options.tools, hooks=options.hooks),
             runner_env=options.env,
-            header=tuple(line for line in header if line),
-            mounts=tuple(Mount(source=node.source, target=node.target) for node in nodes if node.source),
-            nodes=nodes,
-            libc=libc,
-            remotes=actions.remotes,
             action_pins=self.runs.prepared.pins,
             keep=options.keep,
             pause_on_failure=options.pause_on_failure,
-            native=options.native,
-            offline=options.offline,
-            owner=spec.run_id,
-            services=run_services.NAME,
             artifacts_dir=options.artifacts or "",
             collect_dir=_collected(options, spec) if spec.collect else "",
-            hooks=options.hooks,
-            tools=tools,
         )
 
 

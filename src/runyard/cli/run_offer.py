@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from runyard.admission.policy import outranks
 from runyard.cli.run_machine import choose_network, needs_engine
-from runyard.cli.run_show import Offer
 from runyard.job import ContainerActionStep, MachineError, NetworkLevel
 
 if TYPE_CHECKING:
     from runyard.cli.run_actions import Actions
-    from runyard.cli.run_prepare import Options
-    from runyard.job import JobSpec
+    from runyard.cli.run_show import Offer
+    from runyard.job import JobSpec, Policy
     from runyard.run import PreviewJob
     from runyard.sandbox.contract import Capabilities
+
+
+class Wishes(Protocol):
+    """What a command line asks for, of which a backend is chosen."""
+
+    @property
+    def sandbox(self) -> str:
+        """A backend, or `auto`."""
+
+    @property
+    def network(self) -> str | None:
+        """The level, None for the widest."""
+
+    @property
+    def policy(self) -> Policy | None:
+        """This machine's own."""
 
 
 class Backend:
@@ -29,7 +44,7 @@ class Backend:
 class Offers:
     """Answers for one command line. Nothing is asked of a backend before a job wants it."""
 
-    def __init__(self, options: Options, actions: Actions | None = None) -> None:
+    def __init__(self, options: Wishes, actions: Actions | None = None) -> None:
         self._options = options
         self._actions = actions
         self._known: dict[str, Backend | MachineError] = {}
@@ -101,6 +116,8 @@ class Offers:
 
     def offer(self, job: PreviewJob, image: str) -> Offer:
         """The same for a plan: what can't be offered is told as nothing, and why stands in the notes of the run."""
+        from runyard.cli.run_show import Offer
+
         if job.spec is None:
             return Offer(None, None)
         try:
