@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bench.figure import Figure
 
 HERE = Path(__file__).resolve().parent
-NO_ROWS = {"run", "figure", "repository", "__init__"}
+NO_ROWS = {"run", "figure", "repository", "whole_job", "__init__"}
 
 
 def rows() -> list[str]:

@@ -167,6 +167,35 @@ def test_a_real_client_saves_and_restores(house: House) -> None:
     run(work)
 
 
+def test_a_large_file_a_range_of_it_and_a_reader_that_leaves(house: House) -> None:
+    """The kernel moves the bytes of a blob; more than one turn of it, from any offset, until the reader is gone."""
+
+    async def work() -> None:
+        data = os.urandom(1 << 20) * 9 + b"the end"
+        client = house.client()
+        assert (await client.save("k", data)).json["ok"]
+        async with Listening(house) as there, aiohttp.ClientSession(there.base) as session:
+            headers = {"Authorization": f"Bearer {there.token}"}
+            call = "/twirp/github.actions.results.api.v1.CacheService/GetCacheEntryDownloadURL"
+            async with session.post(call, json={"key": "k", "version": "v"}, headers=headers) as answer:
+                url = (await answer.json())["signed_download_url"]
+            async with session.get(url) as answer:
+                assert await answer.read() == data
+            at = (4 << 20) + 12_345
+            async with session.get(url, headers={"Range": f"bytes={at}-"}) as answer:
+                assert answer.status == 206
+                assert await answer.read() == data[at:]
+            async with session.head(url) as answer:
+                assert answer.content_length == len(data)
+            async with session.get(url) as answer:
+                await answer.content.readexactly(1000)
+                answer.close()
+            async with session.get(url, headers={"Range": "bytes=0-9"}) as answer:
+                assert await answer.read() == data[:10]
+
+    run(work)
+
+
 def test_a_body_that_breaks_off_leaves_nothing_whole(house: House) -> None:
     async def work() -> None:
         client = house.client()

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from aiohttp import ClientError, web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from runyard.service.asgi import ZERO_COPY
+
 if TYPE_CHECKING:
     import socket
     from collections.abc import MutableMapping
@@ -124,6 +126,14 @@ class _Answer:
             await self.response.prepare(self._request)
             return
         async with asyncio.timeout(SEND_STALL_S):
+            if message["type"] == ZERO_COPY:
+                transport = self._request.transport
+                if transport is None:
+                    raise ConnectionResetError("the client went away")
+                loop = asyncio.get_running_loop()
+                sent = await loop.sendfile(transport, message["file"], message["offset"], message["count"])
+                if sent != message["count"]:
+                    raise ConnectionAbortedError("the file is shorter than it was")
             if message.get("body"):
                 await self.response.write(message["body"])
             if not message.get("more_body"):
@@ -139,4 +149,5 @@ def _scope(request: web.BaseRequest) -> dict[str, Any]:
         "path": request.path,
         "query_string": request.rel_url.raw_query_string.encode("latin-1"),
         "headers": [(name.lower(), value) for name, value in request.raw_headers],
+        "extensions": {ZERO_COPY: {}},
     }
