@@ -46,7 +46,7 @@ _NAMESPACE_FLAGS: Final = (0x80, 0x20000, 0x2000000, 0x4000000, 0x8000000, 0x100
 
 
 class Volume(msgspec.Struct, frozen=True):
-    """A volume of the engine that is the job's own, and where the job sees it."""
+    """A volume of the engine that is the job's own, and where the job sees it; its name is "" before it is made."""
 
     name: str
     target: str
@@ -117,8 +117,6 @@ def container_body(
     rendezvous: str,
     labels: Mapping[str, str],
     volumes: Sequence[Volume] = (),
-    folders: Sequence[Volume] = (),
-    made_by_engine: bool = False,
     wishes: ContainerWishes | None = None,
     hold: str | None = None,
     network: str = "none",
@@ -127,14 +125,14 @@ def container_body(
     """The create call of a job's container.
 
     `argv` is our supervisor, `rendezvous` the folder of its pipes, `hold` the program that waits where there is no
-    shell, and `volumes` are volumes that exist, such as layers over folders of the host. `folders` are the job's own
-    folders; where they are `made_by_engine`, this call makes them, empty whatever the image has there.
+    shell, and `volumes` are volumes: the job's own folders, and layers over folders of the host. One without a name is
+    made by this call, empty whatever the image has there, and goes with the container.
     """
     wishes = wishes or ContainerWishes()
     binds = [f"{rendezvous}:{sh_frame.RENDEZVOUS}:ro"]
     binds += [f"{mount.source}:{mount.target}:ro" for mount in shape.mounts if not mount.overlay]
     binds += [f"{hold}:{HOLD_AT}:ro"] if hold else []
-    binds += [f"{volume.name}:{volume.target}" for volume in (*volumes, *(() if made_by_engine else folders))]
+    binds += [f"{volume.name}:{volume.target}" for volume in volumes if volume.name]
     limits = shape.limits
     host = host_config(wishes, seccomp=seccomp, binds=binds)
     host |= limit_settings(
@@ -144,12 +142,8 @@ def container_body(
     )
     host["AutoRemove"] = True
     host["NetworkMode"] = network
-    if made_by_engine:
-        options = {"NoCopy": True, "Labels": dict(labels)}
-        host["Mounts"] = [
-            {"Type": "volume", "Source": folder.name, "Target": folder.target, "VolumeOptions": options}
-            for folder in folders
-        ]
+    unnamed = {"Type": "volume", "VolumeOptions": {"NoCopy": True, "Labels": dict(labels)}}
+    host["Mounts"] = [{**unnamed, "Target": volume.target} for volume in volumes if not volume.name]
     host["Tmpfs"] |= dict.fromkeys(shape.tmpfs, f"rw,exec,nosuid,nodev,mode=1777,size={TMPFS_MB}m")
     body = {
         "Image": image.id,

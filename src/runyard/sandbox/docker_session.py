@@ -94,6 +94,7 @@ class DockerSession:
         self._serving: set[asyncio.Task[None]] = set()
         self._execs: list[docker_exec.ExecRunning] = []
         self._began = time.monotonic()
+        self._renaming: asyncio.Task[None] | None = None
         self._hold: str | None = None
         self._adopted = False
         self._left: Leftovers | None = None
@@ -132,7 +133,9 @@ class DockerSession:
             if not _has_no_shell(refused):
                 raise
             await self._without_shell(machine)
-        self.pid = (await self.api.container(self.container)).state.pid
+        facts = await self.api.container(self.container)
+        self.pid = facts.state.pid
+        self.folders |= {mount.destination: mount.name for mount in facts.mounts or () if mount.name}
         self._counters = Counters(self.pid, self.shape.limits)
         if self._supervisor is not None:
             self._supervisor.limits = self._counters
@@ -156,9 +159,7 @@ class DockerSession:
             rendezvous=str(self.folder / "frames"),
             hold=self._hold,
             labels=self.labels,
-            volumes=[*layers, *self._binds],
-            folders=await self._own_folders(),
-            made_by_engine=self._engine_makes_folders,
+            volumes=[*layers, *await self._own_folders(), *self._binds],
             wishes=wishes,
             network="none" if self._beside is None else f"container:{self._beside.container}",
             seccomp=self.seccomp(machine),
@@ -175,18 +176,23 @@ class DockerSession:
     async def _own_folders(self) -> list[Volume]:
         """The job's folders as volumes, so that other containers of the job can share them.
 
-        Their names are known before they exist, so that whatever becomes of their making, they are removed.
+        Those that Docker makes with the container go with it.
         """
-        paths = self.shape.directories if self._beside is None else ()
-        wanted = [path for path in dict.fromkeys((self.shape.home, *paths)) if path]
-        for path in wanted:
-            self.folders.setdefault(path, f"{self.folder.name}-f{len(self.folders)}")
-        found = [Volume(name=self.folders[path], target=path) for path in wanted]
-        self._volumes += [volume for volume in found if volume not in self._volumes]
-        if not self._engine_makes_folders:
-            for volume in found:
-                await self.api.create_volume(volume.name, self.labels)
+        if self._engine_makes_folders:
+            return [Volume(name="", target=path) for path in self._wanted_folders()]
+        found = []
+        for path in self._wanted_folders():
+            name = self.folders.setdefault(path, f"{self.folder.name}-f{len(self.folders)}")
+            volume = Volume(name=name, target=path)
+            if volume not in self._volumes:
+                self._volumes.append(volume)  # before it is there: whatever becomes of its making, it is removed
+            await self.api.create_volume(name, self.labels)
+            found.append(volume)
         return found
+
+    def _wanted_folders(self) -> list[str]:
+        paths = self.shape.directories if self._beside is None else ()
+        return [path for path in dict.fromkeys((self.shape.home, *paths)) if path]
 
     async def own_volumes(self, wishes: ContainerWishes) -> ContainerWishes:
         """A workflow's named volumes are the job's own: shared by its containers, gone with it."""
@@ -230,8 +236,9 @@ class DockerSession:
         A new volume belongs to the container's root, so for root the engine has nothing more to do.
         """
         self.user = await docker_images.find_user(self.api, self.container, self._named_user())
-        if self.folders and (self.user != docker_images.ROOT or not self._engine_makes_folders):
-            folders = docker_images.empty_folders(tuple(self.folders), self.user)
+        wanted = self._wanted_folders()
+        if wanted and (self.user != docker_images.ROOT or not self._engine_makes_folders):
+            folders = docker_images.empty_folders(wanted, self.user)
             await self.api.put_archive(self.container, "/", _one(folders))
         docker_images.own_layers(self.state, self._layers, self.user)
 
@@ -281,13 +288,18 @@ class DockerSession:
         self._adopted = True
         # Labels can't be changed on a container that is there; its name can.
         self.labels[docker_config.LABEL_JOB] = identity.job_key
-        self.name = docker_config.container_name(identity.job_key, self.name)
-        await self.api.rename_container(self.container, self.name)
+        self._renaming = asyncio.create_task(self._rename(docker_config.container_name(identity.job_key, self.name)))
         if self.shape.network == "public":
             bridge = await self.open_bridge()
             self.network = JobNetwork("public", filtered_by=bridge.policy)
         elif self.shape.network == "proxy":
             self.network = await open_network("proxy", net=-1, listen=self.listen)
+
+    async def _rename(self, name: str) -> None:
+        """For people who look at the engine; a job need not wait for it."""
+        with contextlib.suppress(EngineError):  # a container that is gone is told by the next step
+            await self.api.rename_container(self.container, name)
+            self.name = name
 
     async def open_bridge(self) -> JobBridge:
         """The job's own bridge, with the job's container on it; made when first asked for."""
@@ -481,6 +493,8 @@ class DockerSession:
             sock.close()
         try:
             async with asyncio.timeout(CLOSE_S):
+                if self._renaming is not None:
+                    await self._renaming
                 left += await self._remove()
         except TimeoutError:
             left.append(f"container {self.name}: the engine did not remove it within {CLOSE_S:g} s")

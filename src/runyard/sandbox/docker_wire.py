@@ -137,10 +137,18 @@ class NetworkSettings(Wire, frozen=True, kw_only=True):
     ports: dict[str, tuple[PortBinding, ...] | None] | None = None
 
 
+class MountPoint(Wire, frozen=True, kw_only=True):
+    """Something that is mounted in a container; `name` is a volume's."""
+
+    name: str = ""
+    destination: str = ""
+
+
 class ContainerInfo(Wire, frozen=True, kw_only=True):
     """One container, as inspect tells it."""
 
     id: str
+    mounts: tuple[MountPoint, ...] | None = None
     name: str = ""
     image: str = ""
     state: ContainerState = ContainerState()
