@@ -55,6 +55,7 @@ _FORMATS = ("tree", "plain", "jsonl", "github", "json")
 @click.option("--artifacts", metavar="D", help="Artifacts appear as files in this folder too, one folder each.")
 @click.option("--keep", is_flag=True, help="Keep the sandbox of a failed job, and print how to enter it.")
 @click.option("--tool-cache", metavar="D", help="Tools that jobs may use (default: /opt/hostedtoolcache).")
+@click.option("--stores", metavar="FILE", help="What is kept between jobs (default: .runyard/stores.toml).")
 @click.option("--hook-started", metavar="F", help="A script to run in each job's sandbox before its first step.")
 @click.option("--hook-completed", metavar="F", help="The same after its last step.")
 @click.option("--host-hook-started", metavar="F", help="A script to run on this machine, OUTSIDE the sandbox, before.")
@@ -152,6 +153,7 @@ def _options(given: dict[str, Any], form: str | None) -> Options:
         env=run_hooks.without_hooks(env),
         hooks=run_hooks.read_hooks(given, env),
         tools=tool_cache(given["tool_cache"]),
+        stores=given["stores"],
         environments=values.read_environments(environment_file) if environment_file else {},
         sandbox=check_sandbox(given["sandbox"]),
         network=_level(given["network"]),

@@ -23,6 +23,7 @@ from runyard.cli.run_hooks import host_notes
 from runyard.cli.run_machine import Machine, Place, Unserved
 from runyard.cli.run_notes import secret_notes
 from runyard.cli.run_offer import Backend, Offers
+from runyard.engine.declared_stores import StoreSettings
 from runyard.expression import to_text
 from runyard.job import Cancel, JobFinished, MachineError, RunyardError
 from runyard.report.run_report import JobFacts
@@ -452,6 +453,7 @@ class Run:
             pause_on_failure=options.pause_on_failure,
             artifacts_dir=options.artifacts or "",
             collect_dir=_collected(options, spec) if spec.collect else "",
+            stores=_stores(self.runs, spec),
         )
 
 
@@ -460,6 +462,14 @@ def _collected(options: Options, spec: JobSpec) -> str:
     if options.artifacts:
         return f"{options.artifacts}/{spec.key}"
     return f"{cache_folder(options.cache_dir)}/collected/{spec.run_id}/{spec.key}"
+
+
+def _stores(runs: Runs, spec: JobSpec) -> StoreSettings:
+    if runs.prepared.stores is None:
+        return StoreSettings()
+    from runyard.cli.run_stores import settings_for
+
+    return settings_for(runs.prepared, spec, cache_folder(runs.options.cache_dir))
 
 
 def _on_pause(runs: Runs) -> OnPause:

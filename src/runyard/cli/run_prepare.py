@@ -47,11 +47,13 @@ from runyard.workflow import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from runyard.cli.run_stores import Stores  # noqa: TC004 - nobody reads the types of this struct at run time
     from runyard.job import Step
     from runyard.source.git import FactsUnderWay
 
 FOLDER: Final = ".github/workflows"
 PIPELINE: Final = ".runyard/ci.toml"
+STORES: Final = ".runyard/stores.toml"
 FILE_LIMIT: Final = 8 << 20
 """Bytes of a workflow file that are read at all; the reader refuses what is too long for GitHub."""
 
@@ -92,6 +94,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy | None = None
     hooks: HookFiles = HookFiles()
     tools: str = ""
+    stores: str | None = None
 
     def __repr__(self) -> str:
         return "<Options of runyard run>"
@@ -123,6 +126,8 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     files: Files
     pins: dict[str, str] | None = None
     """Commits of actions by reference, from the lock file; None without one."""
+    stores: Stores | None = None
+    """What is declared to be kept between jobs."""
 
     def steps(self) -> list[Step]:
         """Every step that may run, of called workflows too."""
@@ -216,9 +221,27 @@ def prepare(options: Options, under_way: FactsUnderWay) -> Prepared:
     )
     maker = _Maker(options, facts, event, payload, place, files)
     runs = tuple(maker.run(workflow, happened, index) for index, workflow in enumerate(workflows))
-    prepared = Prepared(facts=facts, event=event, runs=_select(runs, options), files=files, pins=read_pins(files))
+    prepared = Prepared(
+        facts=facts,
+        event=event,
+        runs=_select(runs, options),
+        files=files,
+        pins=read_pins(files),
+        stores=_stores(options, files, runs),
+    )
     check_lock(prepared.steps(), prepared.pins, native=options.native)
     return prepared
+
+
+def _stores(options: Options, files: Files, runs: tuple[PlannedRun, ...]) -> Stores | None:
+    """Declared stores; most repositories have none, and then nothing of them is loaded."""
+    given = options.stores if options.stores is not None else os.environ.get("RUNYARD_STORES")
+    data = files.read(STORES) if given is None else None
+    if not given and data is None:
+        return None
+    from runyard.cli.run_stores import find_stores
+
+    return find_stores(given, data, runs)
 
 
 def _changed(

@@ -96,6 +96,10 @@ class JobRun:
         )
         self.job.actions = actions or NoActionStore()
         self.job.services = Services(services)
+        if settings.stores.declared:
+            from runyard.engine.stores import JobStores
+
+            self.job.stores = JobStores(self.job, settings.stores)
         self.job.capabilities = sandbox.capabilities
         make_contexts(self.job)
         self.session: Session | None = None
@@ -135,12 +139,17 @@ class JobRun:
         ready = await self._set_up(frame)
         hooks = job.settings.hooks
         apart = bool(job.containers or hooks.started or hooks.host_started)
+        stores = job.stores
+        if ready and stores is not None and not job.containers:
+            await stores.begin(frame)
         if ready and not apart:
             await run_pre_steps(frame)
         result = frame.result or Result.SUCCESS
         finish_record(frame, result, result, started)
         if ready and job.containers:
             ready = await self._initialize_containers()
+        if ready and stores is not None and job.containers:
+            await self._generated_step("Lay stores", stores.begin)
         if ready and hooks:
             await self._hooks()
         if ready and apart:
@@ -310,6 +319,8 @@ class JobRun:
 
             await collect(frame)
         outputs, dropped, url = await complete_job(frame)
+        if job.stores is not None and frame.reason_code is None:
+            await job.stores.publish(frame)
         job.services.say_notes(frame)
         self.keeps = job.settings.keep and job.status == "failure" and self.session is not None
         if not self.keeps:
@@ -375,6 +386,8 @@ class JobRun:
             return
         finally:
             await self.job.services.close()
+            if self.job.stores is not None:
+                self.job.stores.close()
             self.job.clean_up()
         if log is not None:
             for item in left.items:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from runyard.engine.programs import Programs
     from runyard.engine.results import Result
     from runyard.engine.services import Services
+    from runyard.engine.stores import JobStores
     from runyard.engine.wire import JobSettings, PauseAction
     from runyard.job import Claim, Conclusion, JobSpec, Json, Refused, Step
     from runyard.report.masks import Masker
@@ -338,6 +339,7 @@ class Job:
         self.capabilities: Capabilities
         self.containers = JobContainers()
         self.hook_files: dict[str, Hook] = {}
+        self.stores: JobStores | None = None
         self.images: dict[str, str] = {}
         self.in_container = False
         self.tracking_id = ""

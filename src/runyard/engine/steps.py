@@ -47,6 +47,8 @@ async def run_workflow_step(job: Job, step: Step) -> None:
         outcome, conclusion = await _attempts(frame)
     finally:
         job.frames.remove(frame)
+    if job.stores is not None and step.number == job.stores.after:
+        await job.stores.lay(frame, workspace=True)
     job.scope.record(step.id, frame.outputs, outcome.conclusion, conclusion.conclusion)
     _tell_outputs(frame)
     if conclusion is Result.FAILURE:

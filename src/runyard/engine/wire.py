@@ -13,6 +13,7 @@ import msgspec
 
 from runyard.action.node import PlacedNode
 from runyard.action.remotes import Remotes
+from runyard.engine.declared_stores import StoreSettings
 from runyard.job import Cancel, Claim, Drain, JobEvent, LeaseLost, NetworkLevel, Pause, Policy
 from runyard.sandbox.contract import Mount
 
@@ -55,7 +56,8 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     folder in which finished artifacts appear as files. `nodes` are nodes of this machine that may fit, tried before the
     image's own; `libc` is the image's, "" where it has to be asked. `policy` is this machine's own: what the claim's
     allows too is allowed. `remotes` says where actions come from, `action_pins` what a lock file makes of references.
-    `tools` is a tool cache of this machine, shown below the job's own layer; empty: there is none. `collect_dir` is
+    `tools` is a tool cache of this machine, shown below the job's own layer; empty: there is none. `stores` are
+    what is kept from one job to the next. `collect_dir` is
     where what a pipeline declares as artifacts becomes a tar each, `collect_limit` the bytes of all of them.
     """
 
@@ -85,6 +87,7 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     action_pins: dict[str, str] | None = None
     hooks: HookFiles = HookFiles()
     tools: str = ""
+    stores: StoreSettings = StoreSettings()
     collect_dir: str = ""
     collect_limit: int = 2 << 30
 
