@@ -448,3 +448,28 @@ def test_checkout_then_a_local_composite(tmp_path: Path, cached: bool) -> None:
         assert lines[-2:] == [" M act/action.yml", "?? new"]
         assert "one" in lines
     assert "changed" not in (tmp_path / "repo" / "act" / "action.yml").read_text()
+
+
+def test_a_process_that_waits_for_its_job_and_is_killed_is_replaced() -> None:
+    async def test(launcher: Launcher) -> None:
+        await launcher.start()
+        server = launcher._server_pid
+        children = Path(f"/proc/{server}/task/{server}/children")
+        deadline = time.monotonic() + DEADLINE_S
+        while not (waiting := _waiting(children)):
+            assert time.monotonic() < deadline, "the server keeps no process ready"
+            await asyncio.sleep(0.02)
+        os.kill(waiting[0], signal.SIGKILL)
+        told = await launch(launcher, claim({"run": "echo done"}))
+        assert (await told.end()).conclusion == "success"
+        assert told.handle.pid != waiting[0]
+        assert "done" in told.log("output")
+
+    with_launcher(test)
+
+
+def _waiting(children: Path) -> list[int]:
+    """The children of the fork server that are copies of it; the helper is a program of its own."""
+    server = Path(f"/proc/{children.parts[2]}/cmdline").read_bytes()
+    pids = [int(pid) for pid in children.read_text("ascii").split()]
+    return [pid for pid in pids if Path(f"/proc/{pid}/cmdline").read_bytes() == server]

@@ -34,7 +34,8 @@ def fork(*also: str) -> None:
     from runyard.sandbox import helper
 
     helper.start_early(_log())  # so early that it is ready when the first sandbox is: it is a start of Python too
-    _load_loop()
+    _load_without("asyncio", "ssl")
+    _load_without("msgspec", "typing_extensions")
     import runyard.action.closure
     import runyard.action.native
     import runyard.admission
@@ -60,18 +61,19 @@ def fork(*also: str) -> None:
     _waiting.append((here, pid))
 
 
-def _load_loop() -> None:
-    """Load asyncio without its TLS, which no loop of a run speaks, and whose library is a fifth of all that it loads.
+def _load_without(module: str, costly: str) -> None:
+    """Load a module that can do without another one, which is costly to load and which no run needs.
 
-    Only asyncio is without: who imports `ssl` later has it.
+    asyncio without `ssl` has no TLS, which no loop of a run speaks; msgspec without `typing_extensions` takes the same
+    names from `typing`. Who imports the other one later has it.
     """
-    if "asyncio" in sys.modules or "ssl" in sys.modules:
+    if module in sys.modules or costly in sys.modules:
         return
-    sys.modules["ssl"] = None  # type: ignore[assignment]  # says "not here" to an import; asyncio takes that
+    sys.modules[costly] = None  # type: ignore[assignment]  # says "not here" to an import
     try:
-        import asyncio  # noqa: F401 - loaded for whoever imports it next
+        __import__(module)
     finally:
-        del sys.modules["ssl"]
+        del sys.modules[costly]
 
 
 def start() -> None:

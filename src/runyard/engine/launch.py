@@ -135,6 +135,7 @@ class JobHandle:
         self._result = asyncio.Event()
         self._sending = asyncio.Lock()
         self._reader: asyncio.Task[None] | None = None
+        self._handing: asyncio.Task[None] | None = None
         self._asking: set[asyncio.Task[None]] = set()
 
     async def events(self) -> AsyncIterator[JobEvent]:
@@ -177,12 +178,21 @@ class JobHandle:
             except (BrokenPipeError, ConnectionError, OSError):
                 return
 
-    def begin(self, claim: Claim, settings: JobSettings) -> None:
-        """Start reading, and hand the claim over."""
-        self._reader = asyncio.create_task(self._read(Hand(claim, settings)), name=f"job {claim.spec.key}")
+    def hand_over(self, claim: Claim, settings: JobSettings) -> None:
+        """Begin to send the claim; it waits in the socket for a process that is still to be forked."""
+        self._handing = asyncio.create_task(self.send(Hand(claim, settings)), name=f"claim {claim.spec.key}")
 
-    async def _read(self, hand: Hand) -> None:
-        await self.send(hand)
+    def give_up(self) -> None:
+        """There is no process: the claim goes nowhere."""
+        if self._handing is not None:
+            self._handing.cancel()
+        self._channel.close()
+
+    def begin(self, name: str) -> None:
+        """Start reading."""
+        self._reader = asyncio.create_task(self._read(), name=f"job {name}")
+
+    async def _read(self) -> None:
         loop = asyncio.get_running_loop()
         frames = Frames(self._launcher.decoder)
         try:
@@ -345,15 +355,16 @@ class Launcher:
         try:
             socket.send_fds(self._control, [encoder.encode(Start(self._next))], [there.fileno()])
             there.close()
+            handle.hand_over(claim, settings)
             async with asyncio.timeout(START_TIMEOUT_S):
                 await handle.started.wait()
         except (OSError, TimeoutError) as error:
-            here.close()
+            handle.give_up()
             raise _no_process("the fork server does not answer") from error
         if not handle.pid:
-            here.close()
+            handle.give_up()
             raise _no_process("the fork server is gone" if handle.ended.is_set() else "the system refused to fork")
-        handle.begin(claim, settings)
+        handle.begin(claim.spec.key)
         return handle
 
     def ask(self, message: Kill) -> None:

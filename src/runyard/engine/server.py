@@ -78,6 +78,35 @@ class ForkServer:
         self._poll.register(control, select.POLLIN)
         self._pids: dict[int, int] = {}
         self._pidfds: dict[int, int] = {}
+        self._spare: tuple[int, socket.socket] | None = None
+
+    def keep_spare(self) -> None:
+        """Fork the first job process before it is asked for: it waits for its channel, and has no claim until then."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        server = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError:
+            ours.close()
+        else:
+            if pid == 0:
+                ours.close()
+                self._become_job(server, theirs)
+            self._spare = pid, ours
+        theirs.close()
+
+    def _take_spare(self, channel: int) -> int:
+        """The spare process's id, now with a channel; 0 where there is none, or where it was killed meanwhile."""
+        if self._spare is None:
+            return 0
+        (pid, waiting), self._spare = self._spare, None
+        with waiting:
+            try:
+                socket.send_fds(waiting, [b"+"], [channel])
+            except OSError:
+                os.waitpid(pid, 0)
+                return 0
+        return pid
 
     def serve(self) -> None:
         """Until the parent closes its end; what still runs then is killed."""
@@ -105,7 +134,7 @@ class ForkServer:
     def _start(self, job: int, channel: int) -> None:
         server = os.getpid()
         try:
-            pid = os.fork()
+            pid = self._take_spare(channel) or os.fork()
         except OSError:
             self._tell(Started(job, 0))
             return
@@ -117,7 +146,7 @@ class ForkServer:
         self._poll.register(pidfd, select.POLLIN)
         self._tell(Started(job, pid))
 
-    def _become_job(self, server: int, channel: int) -> NoReturn:
+    def _become_job(self, server: int, channel: int | socket.socket) -> NoReturn:
         code = 70
         try:
             die_with_parent(server)
@@ -126,6 +155,13 @@ class ForkServer:
                 os.close(pidfd)
             from runyard.engine.process import serve_job
 
+            if not isinstance(channel, int):
+                with channel as waiting:
+                    _, passed, _, _ = socket.recv_fds(waiting, 1, 1)
+                if not passed:  # no job came
+                    os._exit(0)
+                channel = passed[0]
+                os.set_inheritable(channel, False)
             code = serve_job(socket.socket(fileno=channel))
         finally:
             os._exit(code)
@@ -147,6 +183,9 @@ class ForkServer:
     def _kill_all(self) -> None:
         for pid in self._pids.values():
             os.kill(pid, signal.SIGKILL)
+        if self._spare is not None:
+            os.kill(self._spare[0], signal.SIGKILL)
+            os.waitpid(self._spare[0], 0)
 
 
 def _warm_names(also: tuple[str, ...]) -> None:
@@ -178,7 +217,9 @@ def main(parent: int, control: int, also: tuple[str, ...] = ()) -> None:
     _warm_names(also)
     gc.freeze()
     gc.enable()
-    ForkServer(socket.socket(fileno=control)).serve()
+    server = ForkServer(socket.socket(fileno=control))
+    server.keep_spare()
+    server.serve()
 
 
 if __name__ == "__main__":

@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
+import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +20,7 @@ import msgspec
 from runyard.job import InputError, MachineError, RunyardError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 DEADLINE_S: Final = 20.0
 TREE_DEADLINE_S: Final = 120.0
@@ -105,45 +106,45 @@ class Git:
         Raises GitFailedError for a code other than 0, MachineError where git is missing or takes longer than the
         deadline. Safe to repeat as far as the command is.
         """
-        process = self.begin(arguments, env or {}, subprocess.DEVNULL if stdin is None else subprocess.PIPE)
-        return self.end(process, arguments, stdin, time.monotonic() + deadline_s)
+        stdin_of = subprocess.DEVNULL if stdin is None else subprocess.PIPE
+        process = self.begin(("git", *_SETTINGS, *arguments), env or {}, stdin_of)
+        out, err = self.end(process, f"git {arguments[0]}", stdin, deadline_s)
+        if process.returncode:
+            said = err.decode(errors="replace").strip()
+            raise GitFailedError(said or f"git {arguments[0]} ended with {process.returncode}", process.returncode)
+        return out
 
-    def begin(self, arguments: tuple[str, ...], env: Mapping[str, str], stdin: int) -> subprocess.Popen[bytes]:
-        """Start a command whose output `end` takes; raises as `run`."""
+    def begin(self, program: tuple[str, ...], env: Mapping[str, str], stdin: int) -> subprocess.Popen[bytes]:
+        """Start a program whose output `end` takes, in a session of its own; raises as `run`."""
         environment = {name: value for name, value in os.environ.items() if name not in _FROM_OUTSIDE}
         environment |= _QUIET | dict(env)
         try:
             return subprocess.Popen(
-                ["git", *_SETTINGS, *arguments],
+                program,
                 cwd=self.folder,
                 env=environment,
                 stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
+                start_new_session=True,
             )
         except FileNotFoundError as error:
             if not Path(self.folder).is_dir():
                 raise InputError(f"there is no folder {self.folder}", code="source.no_folder") from error
-            raise MachineError(
-                "git is not on this machine", code="git.missing", remedy="apt-get install git"
-            ) from error
+            raise _missing() from error
 
     def end(
-        self, process: subprocess.Popen[bytes], arguments: tuple[str, ...], stdin: bytes | None, deadline: float
-    ) -> bytes:
-        """The output of a command that was begun; nothing of it is left. `deadline` is of the monotonic clock."""
+        self, process: subprocess.Popen[bytes], name: str, stdin: bytes | None, deadline_s: float
+    ) -> tuple[bytes, bytes]:
+        """What a program that was begun printed; nothing of it is left. Raises MachineError past the deadline."""
         try:
-            out, err = process.communicate(stdin, timeout=max(0.0, deadline - time.monotonic()))
+            return process.communicate(stdin, timeout=deadline_s)
         except subprocess.TimeoutExpired as error:
             raise MachineError(
-                f"git {arguments[0]} took too long in {self.folder}", code="git.deadline", retryable=True
+                f"{name} took longer than {deadline_s:g} s in {self.folder}", code="git.deadline", retryable=True
             ) from error
         finally:
-            _stop(process)
-        if process.returncode:
-            said = err.decode(errors="replace").strip()
-            raise GitFailedError(said or f"git {arguments[0]} ended with {process.returncode}", process.returncode)
-        return out
+            stop(process)
 
     def text(self, *arguments: str) -> str:
         """The same as text without the line end."""
@@ -156,59 +157,57 @@ class Git:
         except GitFailedError:
             return None
 
-    def side_by_side(self, *commands: tuple[str, ...]) -> SideBySide:
-        """Start several commands at once. Raises what `run` does where git can't be started.
 
-        Most of a short git command is its start, so six of them take as long as two.
-        """
-        return SideBySide(self, commands)
+class InARow:
+    """Short git commands, one after the other, while something else is done; `answers` or `give_up` ends them.
 
+    One shell starts them all: to start a program takes the caller longer than to read what it said.
+    """
 
-class SideBySide:
-    """Git commands under way while something else is done; `answers` or `give_up` ends them."""
-
-    def __init__(self, git: Git, commands: Iterable[tuple[str, ...]]) -> None:
+    def __init__(self, git: Git, *commands: tuple[str, ...]) -> None:
         self._git = git
-        self._running: list[tuple[tuple[str, ...], subprocess.Popen[bytes]]] = []
-        try:
-            for arguments in commands:
-                self._running.append((arguments, git.begin(arguments, {}, subprocess.DEVNULL)))
-        except BaseException:
-            self.give_up()
-            raise
+        self._count = len(commands)
+        self._mark = os.urandom(16).hex()  # nothing that git prints holds it
+        script = "".join(
+            f"{shlex.join(('git', *_SETTINGS, *each))}\nprintf '{self._mark}%d\\n' $?\n" for each in commands
+        )
+        self._process = git.begin(("sh", "-c", script), {}, subprocess.DEVNULL)
 
     def answers(self) -> list[str | GitFailedError]:
-        """What each one says, as `text` gives it, or its error. Once. Raises MachineError past the deadline."""
-        deadline = time.monotonic() + DEADLINE_S
-        try:
-            return [self._answer(arguments, process, deadline) for arguments, process in self._running]
-        finally:
-            self.give_up()
+        """What each one says, as `text` gives it, or its error with what all of them complained about. Once.
 
-    def _answer(
-        self, arguments: tuple[str, ...], process: subprocess.Popen[bytes], deadline: float
-    ) -> str | GitFailedError:
-        try:
-            return _as_text(self._git.end(process, arguments, None, deadline))
-        except GitFailedError as failed:
-            return failed
+        Raises MachineError where git is missing or takes longer than the deadline.
+        """
+        out, err = self._git.end(self._process, "git", None, DEADLINE_S)
+        complaint = err.decode(errors="replace").strip()
+        found: list[str | GitFailedError] = []
+        for _ in range(self._count):
+            said, _, out = out.partition(self._mark.encode())
+            code, _, out = out.partition(b"\n")
+            if code == b"127":
+                raise _missing()
+            found.append(_as_text(said) if code == b"0" else GitFailedError(complaint, int(code or 1)))
+        return found
 
     def give_up(self) -> None:
         """End what still runs. Safe to repeat."""
-        for _, process in self._running:
-            _stop(process)
-        self._running.clear()
+        stop(self._process)
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End a process whose answer isn't wanted, or is here already; leaves no zombie and no open pipe."""
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End a process whose answer isn't wanted, or is here already, with all that it started; leaves no zombie."""
     if process.returncode is None:
-        process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe is not None:
             with contextlib.suppress(OSError):
                 pipe.close()
+
+
+def _missing() -> MachineError:
+    return MachineError("git is not on this machine", code="git.missing", remedy="apt-get install git")
 
 
 def _as_text(said: bytes) -> str:
@@ -231,7 +230,7 @@ def find_repository(folder: str) -> tuple[str, str, bool]:
     Raises InputError where there is none, MachineError where git refuses it (another owner).
     """
     git = Git(folder)
-    root, git_dir, head = _place(git, *git.side_by_side(_WHERE).answers())
+    root, git_dir, head = _place(git, *InARow(git, _WHERE).answers())
     return root, git_dir, head is not None
 
 
@@ -266,21 +265,21 @@ class FactsUnderWay:
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
-        self._asked: SideBySide | RunyardError
+        self._asked: InARow | RunyardError
         try:
-            self._asked = Git(folder).side_by_side(_WHERE, _CONFIGURED, _MAIN_BRANCHES, _shown("HEAD"))
+            self._asked = InARow(Git(folder), _WHERE, _CONFIGURED, _MAIN_BRANCHES, _shown("HEAD"))
         except RunyardError as error:
             self._asked = error
 
     def answers(self) -> list[str | GitFailedError]:
-        """See SideBySide."""
+        """See InARow."""
         if isinstance(self._asked, RunyardError):
             raise self._asked
         return self._asked.answers()
 
     def give_up(self) -> None:
-        """See SideBySide."""
-        if isinstance(self._asked, SideBySide):
+        """See InARow."""
+        if isinstance(self._asked, InARow):
             self._asked.give_up()
 
 
