@@ -84,6 +84,7 @@ class Channel(asyncio.Protocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self.closed = asyncio.Event()
+        self._unsent: list[bytes] = []
         self.masker: Masker | None = None
         """Where somebody above has to know added masks before the bytes that follow."""
         self.until_s: float | None = None
@@ -130,9 +131,16 @@ class Channel(asyncio.Protocol):
         self.send(event)
 
     def send(self, message: object) -> None:
-        """One frame up; quiet when the parent is gone."""
-        if not self.closed.is_set():
-            self.transport.write(frame(message))
+        """One frame up, together with what else is told in this turn of the loop; quiet when the parent is gone."""
+        if not self._unsent:
+            asyncio.get_running_loop().call_soon(self._write)
+        self._unsent.append(frame(message))
+
+    def _write(self) -> None:
+        """One call, and one awakening of the parent, for several frames: between two steps there are four or more."""
+        told, self._unsent = self._unsent, []
+        if told and not self.closed.is_set():
+            self.transport.write(b"".join(told))
 
     async def drain(self) -> None:
         """See Emitter."""
@@ -140,6 +148,7 @@ class Channel(asyncio.Protocol):
 
     async def flush(self) -> None:
         """Wait until everything is on its way."""
+        self._write()
         self.transport.set_write_buffer_limits(high=0)
         try:
             async with asyncio.timeout(_FLUSH_TIMEOUT_S):
