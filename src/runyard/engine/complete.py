@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from runyard.engine.evaluate import text_of, texts_of
@@ -10,7 +11,7 @@ from runyard.engine.refusals import ask_refusals, end_network
 from runyard.job import InputError, MachineError
 
 if TYPE_CHECKING:
-    from runyard.engine.state import Frame
+    from runyard.engine.state import Frame, Job
 
 # Every process whose environment has the tracking id in $1 (random, so its place in there doesn't matter): its number
 # and name, then the end of it.
@@ -32,8 +33,14 @@ async def complete_job(frame: Frame) -> tuple[dict[str, str], tuple[str, ...], s
     outputs, dropped = await _outputs(frame)
     url = await _environment_url(frame)
     end_network(frame.job)
-    await _sweep(frame)
-    await ask_refusals(frame.job)
+    frame.log.say("Cleaning up orphan processes")
+    sweeping = asyncio.create_task(_sweep(frame.job))
+    try:
+        await ask_refusals(frame.job)  # asks outside the sandbox, while the sweep goes through it
+        for line in await sweeping:
+            frame.log.say(line)
+    finally:
+        sweeping.cancel()
     return outputs, dropped, url
 
 
@@ -76,14 +83,11 @@ async def _environment_url(frame: Frame) -> str | None:
     return url or None
 
 
-async def _sweep(frame: Frame) -> None:
+async def _sweep(job: Job) -> list[str]:
     """End what still carries the job's tracking id, one line each; nothing outlives the sandbox anyway (D15)."""
-    frame.log.say("Cleaning up orphan processes")
-    job = frame.job
     try:
         answer = await ask(job.session, ("/bin/sh", "-c", _SWEEP, "sh", job.tracking_id), job.session.environment)
     except MachineError:
-        return
-    for line in answer.decode("utf-8", "replace").splitlines():
-        pid, _, name = line.partition(" ")
-        frame.log.say(f"Terminate orphan process: pid ({pid}) ({name})")
+        return []
+    ended = (line.partition(" ") for line in answer.decode("utf-8", "replace").splitlines())
+    return [f"Terminate orphan process: pid ({pid}) ({name})" for pid, _, name in ended]
