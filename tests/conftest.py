@@ -30,6 +30,7 @@ FOLDERS = {
     "server": "server",
     "web": "web",
     "seeds": "seeds",
+    "simulation": "seeds",
 }
 """The group of each folder; a folder that isn't here is unit."""
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def _shapes() -> Mapping[str, Any]:
     """Every published shape by name; hub types by their own names, what commands print by `command`."""
     from runyard import job
-    from runyard.cli import actions_shapes, doctor_checks, shapes
+    from runyard.cli import actions_shapes, doctor_checks, shapes, sim
     from runyard.workflow.plan import RunPlan
 
     return {
@@ -25,6 +25,7 @@ def _shapes() -> Mapping[str, Any]:
         "order": job.Order,
         "run-context": job.RunContext,
         "run-plan": RunPlan,
+        "sim": sim.SimReport,
         "template": job.Template,
         **shapes.PRINTED,
         **actions_shapes.PRINTED,

@@ -40,7 +40,7 @@ TABLE = (
     Entry("doctor", "What works on this machine, and whether its sandboxes hold.", "doctor"),
     Entry("config", "Validate and show configuration.", None),
     Entry("schema", "Print the JSON Schema of a shape.", "schema"),
-    Entry("sim", "Replay a seeded history.", None),
+    Entry("sim", "Replay a seeded history.", "sim"),
     Entry("version", "Versions and the build.", "version"),
 )
 

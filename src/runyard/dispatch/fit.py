@@ -142,7 +142,8 @@ def job_obstacles(worker: Worker, job: Job, view: View) -> Iterator[Obstacle]:
         yield Obstacle("reserved", f"it is set aside for pool {job.reserved_for}")
     if worker.id in job.avoid:
         emulates = not is_native(worker, job.of)
-        others = [each for each in view.presence if each.id not in job.avoid and _could(each, job.of, emulates=emulates)]
+        unspent = [each for each in view.presence if each.id not in job.avoid]
+        others = [each for each in unspent if _could(each, job.of, emulates=emulates)]
         if others:
             yield Obstacle("avoided", f"{worker.name} lost it before, and {others[0].name} could take it")
 

@@ -49,7 +49,6 @@ TABLE: Final[tuple[Transition, ...]] = (
     # from        happening      case            to
     ("waiting", Cleared, "others hold it", "waiting"),
     ("waiting", Cleared, "last hold", "queued"),
-    ("waiting", Held, "", "waiting"),
     ("waiting", Dropped, "", "done"),
     ("waiting", CancelWanted, "", "done"),
     ("queued", Held, "", "waiting"),

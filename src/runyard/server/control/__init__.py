@@ -35,6 +35,7 @@ from runyard.server.control.people import (
     remove_worker,
     resume_worker,
     unlocked,
+    withdraw_job,
 )
 from runyard.server.control.reasons import WaitingJob, explain_job, explain_queue, explain_run
 from runyard.server.control.rerun import rerun
@@ -82,4 +83,5 @@ __all__ = [
     "take_result",
     "tick_runs",
     "unlocked",
+    "withdraw_job",
 ]

@@ -133,7 +133,7 @@ def accept_events(
         return Refused("gap", f"events are missing before number {first}", expected=row.events)
     fresh = list(events)[row.events - first :]
     driver = Driver(tx, rules)
-    if job.phase == "leased" and (fresh or row.events):
+    if fresh or row.events:
         driver.happen(job, happened.Began(call.attempt, call.lease))
     else:
         driver.happen(job, happened.Beat(call.attempt, call.lease))

@@ -130,6 +130,19 @@ def remove_worker(tx: Transaction, rules: Rules, worker_id: str, who: str) -> Re
     return None
 
 
+def withdraw_job(tx: Transaction, rules: Rules, job_id: str, reason: str) -> Refused | None:
+    """The pool that a job was set aside for won't take it: back to the queue, where it was."""
+    job = tx.job(job_id)
+    if job is None:
+        return Refused("job.unknown", f"there is no job {job_id}")
+    driver = Driver(tx, rules)
+    step = driver.happen(job, happened.Withdrawn(reason))
+    if step.refused is not None:
+        return Refused(step.refused.code, step.refused.message)
+    driver.settle()
+    return None
+
+
 def offer_job(tx: Transaction, rules: Rules, job_id: str, pool: str, until_ns: int) -> Refused | None:
     """Set a queued job aside for a pool whose runner is on its way."""
     job = tx.job(job_id)
