@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
-from runyard.sandbox import docker_now
+from runyard.engine.process import warm_for_engine
+from runyard.job import MachineError
+from runyard.sandbox import docker_now, records
+from runyard.sandbox.docker import KNOWN_S, DockerSandbox, Known
 from runyard.sandbox.docker_api import EngineApi
 from runyard.sandbox.docker_ask import EngineError, EngineGoneError, NoSuchObjectError
 from runyard.sandbox.docker_http import Broken, HttpDoor
@@ -253,3 +258,49 @@ def test_a_question_without_a_loop(tmp_path: Path) -> None:
             await asyncio.to_thread(docker_now.call, str(tmp_path / "nobody"), "GET", "/info")
 
     engine.run(work)
+
+
+def test_what_an_engine_has_just_told_another_process_is_not_asked_again(tmp_path: Path) -> None:
+    info = b'{"SecurityOptions":["name=seccomp,profile=default"],"Driver":"overlay2"}'
+
+    async def tells(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await engine.head(reader)
+        writer.write(b"HTTP/1.0 200 OK\r\n\r\n" + info)
+
+    engine = Engine(tmp_path, *(tells,) * 3)
+    state = str(tmp_path)
+
+    async def work() -> None:
+        first = await asyncio.to_thread(DockerSandbox, "docker", engine.path, state=state)
+        second = DockerSandbox("docker", engine.path, state=state, known=first.known)
+        assert engine.connections == 1
+        assert second.info == first.info
+        assert second.capabilities == first.capabilities
+        assert second.known == first.known  # not younger than it is
+        told = msgspec.msgpack.decode(first.known, type=Known)
+        old = msgspec.structs.replace(told, asked_s=time.monotonic() - KNOWN_S)
+        await asyncio.to_thread(DockerSandbox, "docker", engine.path, state=state, known=msgspec.msgpack.encode(old))
+        assert engine.connections == 2
+        with pytest.raises(MachineError, match="no container engine answers"):
+            DockerSandbox("docker", str(tmp_path / "other"), state=state, known=first.known)
+
+    engine.run(work)
+
+
+def test_what_an_engine_takes_is_loaded_early_only_where_one_is_used_and_nobody_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNYARD_STATE_DIR", str(tmp_path))
+    looks: list[bool] = []
+
+    def look(*, is_wanted: bool) -> bool:
+        looks.append(is_wanted)
+        return is_wanted
+
+    warm_for_engine(lambda: look(is_wanted=False))
+    assert looks == []
+    records.note_engines(str(tmp_path))
+    warm_for_engine(lambda: look(is_wanted=True))
+    assert looks == [True]
+    warm_for_engine(lambda: look(is_wanted=False))
+    assert len(looks) > 2

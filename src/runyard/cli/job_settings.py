@@ -43,6 +43,7 @@ def settings_for(
     nodes, libc = actions.placed(image, spec.platform) if script or needs_node(spec.steps) else ((), "")
     return JobSettings(
         sandbox=backend.name,
+        known=backend.known,
         image=place.image,
         network=backend.network,
         cache_dir=actions.cache,

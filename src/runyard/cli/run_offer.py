@@ -33,12 +33,16 @@ class Wishes(Protocol):
 
 
 class Backend:
-    """A backend that was found, with the network level in use and the line to say about it (None: nothing)."""
+    """A backend that was found, with the network level in use and the line to say about it (None: nothing).
 
-    def __init__(self, name: str, network: NetworkLevel, line: str | None) -> None:
+    `known` is what was learned about it, for the job process that opens it next.
+    """
+
+    def __init__(self, name: str, network: NetworkLevel, line: str | None, known: bytes = b"") -> None:
         self.name = name
         self.network = network
         self.line = line
+        self.known = known
 
 
 class Offers:
@@ -48,6 +52,7 @@ class Offers:
         self._options = options
         self._actions = actions
         self._known: dict[str, Backend | MachineError] = {}
+        self._learned: dict[str, bytes] = {}
 
     def backend_for(self, spec: JobSpec, image: str) -> Backend:
         """The backend of one job. Raises MachineError where this machine has none that will do."""
@@ -107,12 +112,14 @@ class Offers:
         policy = self._options.policy
         allowed = policy.network if policy is not None else None
         network, line = choose_network(self._options.network, self._capabilities(name), allowed)
-        return Backend(name, network, line)
+        return Backend(name, network, line, self._learned.get(name, b""))
 
     def _capabilities(self, name: str) -> Capabilities:
         from runyard.sandbox import open_sandbox
 
-        return open_sandbox(name).capabilities
+        sandbox = open_sandbox(name)
+        self._learned[name] = getattr(sandbox, "known", b"")
+        return sandbox.capabilities
 
     def offer(self, job: PreviewJob, image: str) -> Offer:
         """The same for a plan: what can't be offered is told as nothing, and why stands in the notes of the run."""

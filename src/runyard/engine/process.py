@@ -65,6 +65,24 @@ def warm() -> None:
     import runyard.sandbox.registry  # noqa: F401 - all imported for the forks
 
 
+def warm_for_engine(is_wanted: Callable[[], bool]) -> None:
+    """In a process that waits for its job: load what a job on an engine needs too, until somebody wants it to begin.
+
+    Only where an engine was used before: everywhere else it would be memory for nothing.
+    """
+    from importlib import import_module
+
+    from runyard.sandbox import records
+
+    if not records.uses_engines(records.state_folder()):
+        return
+    for name in ("h11", "runyard.sandbox.docker_api", "runyard.sandbox.docker", "runyard.sandbox.docker_session"):
+        if is_wanted():
+            return
+        import_module(name)
+    import_module("runyard.engine.initialize")
+
+
 def serve_job(channel: socket.socket) -> int:
     """Run the one job that comes over `channel`; returns the exit code of the process."""
     try:
@@ -243,4 +261,4 @@ def open_backend(settings: JobSettings) -> Sandbox:
     """The backend that the settings name. Raises MachineError where it isn't there."""
     from runyard.sandbox.registry import open_sandbox
 
-    return open_sandbox(settings.sandbox)
+    return open_sandbox(settings.sandbox, known=settings.known)

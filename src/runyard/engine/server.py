@@ -153,10 +153,11 @@ class ForkServer:
             self._control.close()
             for pidfd in self._pidfds:
                 os.close(pidfd)
-            from runyard.engine.process import serve_job
+            from runyard.engine.process import serve_job, warm_for_engine
 
             if not isinstance(channel, int):
                 with channel as waiting:
+                    warm_for_engine(lambda: bool(select.select([waiting], (), (), 0)[0]))
                     _, passed, _, _ = socket.recv_fds(waiting, 1, 1)
                 if not passed:  # no job came
                     os._exit(0)

@@ -47,7 +47,8 @@ class HookFiles(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class JobSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How this machine runs one job; the claim says what the job is.
 
-    `sandbox` is a backend that was chosen already (never `auto`); `header` are lines for the top of the set-up log (the
+    `sandbox` is a backend that was chosen already (never `auto`), and `known` what was learned of it on the way (see
+    `open_sandbox`); `header` are lines for the top of the set-up log (the
     stand-in for a hosted label, the network in use). `clean_up_s` is what `always()` steps have after a cancellation,
     in seconds. `cache_dir` is a folder of the user's for trees and actions; empty: nothing is kept between jobs.
     `own_machine` is `runyard run` on one's own machine, False on a worker or runner (deviation D7). `node` maps
@@ -62,6 +63,7 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """
 
     sandbox: str = "bubblewrap"
+    known: bytes = b""
     image: str = "host"
     network: NetworkLevel = "none"
     cache_dir: str = ""

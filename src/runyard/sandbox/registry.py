@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 BACKENDS: Final = ("bubblewrap", "docker", "podman")
 
 
-def open_sandbox(name: str, *, state: str | None = None) -> Sandbox:
+def open_sandbox(name: str, *, state: str | None = None, known: bytes = b"") -> Sandbox:
     """The backend of that name on this machine, with its capabilities read.
 
-    `state` is the folder for records, images and disks (default: `records.state_folder()`). Raises InputError for a
+    `state` is the folder for records, images and disks (default: `records.state_folder()`). `known` is what another
+    process of this machine learned of the backend a moment ago (its `known`, where it has one). Raises InputError for a
     name that is no backend, MachineError where it isn't there.
     """
     if name == "bubblewrap":
@@ -26,7 +27,7 @@ def open_sandbox(name: str, *, state: str | None = None) -> Sandbox:
     if name in BACKENDS:
         from runyard.sandbox.engine import open_engine
 
-        return open_engine(name, state)
+        return open_engine(name, state, known=known)
     raise InputError(f"there is no sandbox named {name}", key="sandbox", code="sandbox.unknown")
 
 
