@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 PIPELINE: Final = ".runyard/ci.toml"
 """Where a repository keeps its pipeline."""
 
-PIPELINE_SUFFIX: Final = ".toml"
 CHECKOUT: Final = "actions/checkout@v4"
 _ANY_WORKER: Final = "self-hosted"
 _PLATFORM: Final = re.compile(r"(linux|darwin|windows)/(amd64|arm64|arm|386|riscv64|ppc64le|s390x)(/v[5-9])?")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -10,7 +10,6 @@ from runyard.expression.positioned_yaml import WORKFLOW_LIMITS, Mapping, Scalar,
 from runyard.workflow.jobs import concurrency, defaults, jobs, permissions
 from runyard.workflow.listening import listening
 from runyard.workflow.model import Reading, Workflow
-from runyard.workflow.pipeline import PIPELINE_SUFFIX, read_pipeline
 from runyard.workflow.problems import Problems, TooManyProblemsError
 from runyard.workflow.schema import WORKFLOW
 from runyard.workflow.tokens import fields, present, text_of
@@ -18,6 +17,8 @@ from runyard.workflow.validation import Validator
 
 if TYPE_CHECKING:
     from runyard.job import InputError
+
+PIPELINE_SUFFIX: Final = ".toml"
 
 
 def read_workflow(
@@ -32,6 +33,8 @@ def read_workflow(
     """
     problems = Problems(path)
     if path.endswith(PIPELINE_SUFFIX):
+        from runyard.workflow.pipeline import read_pipeline  # a reader of TOML, which a run of workflows doesn't load
+
         return read_pipeline(source, path, file, _convert)
     try:
         root = read_yaml(source, path=path, limits=msgspec.structs.replace(WORKFLOW_LIMITS, characters=max_characters))
