@@ -26,7 +26,7 @@ TABLE = (
     Entry("serve", "The control plane.", None),
     Entry("user", "People of a server.", None),
     Entry("db", "The schema and its copies.", None),
-    Entry("worker", "Dial out to a server and execute its jobs.", None),
+    Entry("worker", "Dial out to a server and execute its jobs.", "worker"),
     Entry("workers", "Who is connected, and what they hold.", None),
     Entry("project", "Repositories that a server builds.", None),
     Entry("trigger", "Start a run by hand.", None),

@@ -358,7 +358,8 @@ def _refused(answer: aiohttp.ClientResponse, body: bytes, *, about_job: bool) ->
             remedy=problem.remedy or None,
             after_s=min(float(after), 60.0) if after.isdigit() else 0.0,
         )
-    if status == 409 or (about_job and status in (401, 403, 404, 410)):
+    gone = status == 404 and (not problem.code or problem.code.startswith(("job.", "lease.")))
+    if status == 409 or (about_job and (gone or status in (401, 403, 410))):
         raise LeaseOverError(message, code=code, remedy=problem.remedy or None)
     if status in (401, 403):
         raise RefusedError(

@@ -16,7 +16,7 @@ import msgspec
 
 from runyard.job import JobFinished, JobStarted, Log, LogKind, StepFinished, StepStarted
 from runyard.job.dialout import Events, MaskValues
-from runyard.source.dialout import GapError
+from runyard.source.dialout import GapError, RefusedError
 from runyard.source.dialout_lease import Backoff
 
 if TYPE_CHECKING:
@@ -248,6 +248,10 @@ class Delivery:
         except GapError as gap:
             self._has[step] = gap.expected
             return self._again()
+        except RefusedError:
+            # These bytes are not wanted (a step the server doesn't know, say): that must not end the job.
+            self._has[step] = end
+            return True
         if self._has[step] < offset + len(data):
             return self._again()
         return self._has[step] >= end
