@@ -100,7 +100,9 @@ class BlobApi:
     async def _stage(self, request: Request, upload: str, block: str) -> None:
         """Keep a block. What one upload may hold on disk is bounded over all its blocks."""
         room = self._limit - self._staged.get(upload, 0)
-        size = await self._blobs.stage(upload, block, request.chunks(), limit=room)
+        length = request.headers.get("content-length", "")
+        announced = int(length) if length.isdecimal() and len(length) < 16 else None
+        size = await self._blobs.stage(upload, block, request.chunks(), limit=room, size=announced)
         self._staged[upload] = self._staged.get(upload, 0) + size
 
     async def _commit(self, container: str, upload: str, blocks: tuple[str, ...]) -> None:

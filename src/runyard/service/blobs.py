@@ -2,6 +2,7 @@
 
     blobs/ab/abcd…            whole and unchanging: only ever renamed into place, after fsync
     staging/<upload>/         blocks of an upload; a block is renamed into place when all of it came
+    staging/<upload>/row-…    or written where its number says it belongs, see `blob_rows.py`
     staging/<upload>/chunks   chunks by offset in one sparse file, and which ranges came
 
 Several processes may share the folder: names of blobs are their content, and uploads have names of their own. What was
@@ -21,16 +22,42 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
+from runyard.service.blob_rows import Place, RowHash, claim, number_of, pieces, settle, settled, take_row
 from runyard.service.ports import Blob, IncompleteError, TooLargeError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable
 
 _CHUNK: Final = 1 << 20
+_MOST_HASHED: Final = 256
+_MOST_PIECES: Final = 512
+"""So many pieces are written at once, however small; the kernel takes no more than 1,024."""
 _NAME: Final = re.compile(r"[0-9A-Za-z_-]{1,80}\Z")
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}\Z")
 MOST_BLOCKS: Final = 50_000
 ABANDONED_AFTER_S: Final = 24 * 3600.0
+
+
+class _Alone(msgspec.Struct, frozen=True):
+    """A block in a file of its own, with its digest."""
+
+    name: str
+    facts: os.stat_result
+    blob: Blob
+
+    def is_at(self, path: Path) -> bool:
+        """Whether the file is still the one that was hashed: another process may have put its own there."""
+        try:
+            found = path.stat()
+        except FileNotFoundError:
+            return False
+        return (found.st_ino, found.st_size, found.st_mtime_ns) == (
+            self.facts.st_ino,
+            self.facts.st_size,
+            self.facts.st_mtime_ns,
+        )
 
 
 class FolderBlobs:
@@ -39,22 +66,54 @@ class FolderBlobs:
     def __init__(self, folder: str) -> None:
         self._blobs = Path(folder) / "blobs"
         self._staging = Path(folder) / "staging"
+        # What was hashed as it came, by upload; who isn't in here is hashed again.
+        self._hashed: dict[str, _Alone | RowHash] = {}
 
-    async def stage(self, upload: str, block: str, data: AsyncIterator[bytes], *, limit: int) -> int:
-        """See BlobStore."""
+    async def stage(
+        self, upload: str, block: str, data: AsyncIterator[bytes], *, limit: int, size: int | None = None
+    ) -> int:
+        """See BlobStore. A block with a number and a size goes to its place among the others at once."""
         folder = await asyncio.to_thread(self._upload, upload)
-        path = folder / _block_name(block)
+        name = _block_name(block)
+        if size is not None and size <= limit and (number := number_of(block)) is not None:
+            place = await asyncio.to_thread(claim, folder, name, number, size)
+            if place is not None:
+                return await self._stage_in_row(upload, folder, place, data)
+        digest = hashlib.sha256()
         descriptor, making = await asyncio.to_thread(tempfile.mkstemp, prefix="part-", dir=folder)
         try:
-            size = await _write(descriptor, 0, data, limit)
-            await asyncio.to_thread(os.replace, making, path)
+            written = await _write(descriptor, 0, data, limit, digest.update)
+            # At once, so that of two who stage the same block the digest is of the one whose file it is.
+            os.replace(making, folder / name)  # noqa: PTH105 - a name
+            self._remember(upload, _Alone(name, os.stat(descriptor), Blob(digest.hexdigest(), written)))  # noqa: PTH116
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(making)  # noqa: PTH108 - a name, and nothing to wait for
             raise
         finally:
             os.close(descriptor)
-        return size
+        return written
+
+    async def _stage_in_row(self, upload: str, folder: Path, place: Place, data: AsyncIterator[bytes]) -> int:
+        descriptor = os.open(folder / place.file, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            written = await _write(descriptor, place.offset, data, place.size)
+        finally:
+            os.close(descriptor)
+        if written != place.size:
+            raise IncompleteError(f"{written} bytes of {place.size} came")
+        await asyncio.to_thread(settle, folder, place)
+        row = self._hashed.get(upload)
+        if not isinstance(row, RowHash):
+            row = RowHash(folder / place.file, place.row)
+            self._remember(upload, row)
+        row.add(place)
+        return written
+
+    def _remember(self, upload: str, hashed: _Alone | RowHash) -> None:
+        self._hashed[upload] = hashed
+        if len(self._hashed) > _MOST_HASHED:
+            del self._hashed[next(iter(self._hashed))]
 
     async def stage_at(self, upload: str, offset: int, data: AsyncIterator[bytes], *, limit: int) -> int:
         """See BlobStore."""
@@ -74,6 +133,7 @@ class FolderBlobs:
 
     async def abandon(self, upload: str) -> None:
         """See BlobStore."""
+        self._hashed.pop(upload, None)
         await asyncio.to_thread(shutil.rmtree, self._staging / _checked(upload), True)
 
     def path(self, digest: str) -> str | None:
@@ -95,6 +155,15 @@ class FolderBlobs:
             size = file.tell()
             os.fsync(file.fileno())
         return self._settle(path, Blob(digest.hexdigest(), size))
+
+    def _keep(self, path: str, blob: Blob) -> Blob:
+        """The same for a file whose digest is known."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        return self._settle(path, blob)
 
     def sweep(self, *, older_than_s: float = ABANDONED_AFTER_S) -> int:
         """Remove uploads that nobody has touched for that long; returns how many. Blocking."""
@@ -119,12 +188,21 @@ class FolderBlobs:
 
     def _commit(self, upload: str, blocks: tuple[str, ...] | None) -> Blob:
         folder = self._upload(upload)
+        hashed = self._hashed.pop(upload, None)
+        names = [_block_name(block) for block in blocks or ()]
         if blocks is None:
             blob = self._whole_file(folder / "chunks", _covered(folder))
         elif len(blocks) > MOST_BLOCKS:
             raise IncompleteError(f"a blob has at most {MOST_BLOCKS} blocks")
-        elif len(blocks) == 1:
-            path = folder / _block_name(blocks[0])
+        elif isinstance(hashed, _Alone) and names == [hashed.name] and hashed.is_at(folder / hashed.name):
+            blob = self._keep(str(folder / hashed.name), hashed.blob)
+        elif (taken := take_row(folder, names)) is not None:
+            path, size, row = taken
+            digest = (hashed if isinstance(hashed, RowHash) else RowHash(path, row)).finish(path, size, row)
+            os.truncate(path, size)
+            blob = self._keep(str(path), Blob(digest, size))
+        elif len(names) == 1:
+            path = folder / names[0]
             blob = self._whole_file(path, path.stat().st_size if path.exists() else None)
         else:
             blob = self._joined(folder, blocks)
@@ -144,15 +222,15 @@ class FolderBlobs:
         """One file of all blocks, read and hashed once."""
         digest = hashlib.sha256()
         size = 0
+        places = settled(folder)
         descriptor, making = tempfile.mkstemp(prefix="join-", dir=folder)
         with os.fdopen(descriptor, "wb") as out:
             for block in blocks:
                 try:
-                    with open(folder / _block_name(block), "rb") as file:
-                        while data := file.read(_CHUNK):
-                            digest.update(data)
-                            out.write(data)
-                            size += len(data)
+                    for data in pieces(folder, _block_name(block), places):
+                        digest.update(data)
+                        out.write(data)
+                        size += len(data)
                 except FileNotFoundError as error:
                     raise IncompleteError(f"block {block} was not uploaded") from error
             out.flush()
@@ -174,29 +252,42 @@ class FolderBlobs:
         return blob
 
 
-async def _write(descriptor: int, offset: int, data: AsyncIterator[bytes], limit: int) -> int:
-    """Write a stream in pieces of a megabyte, outside the loop; returns how many bytes came."""
-    waiting = bytearray()
-    size = 0
+async def _write(
+    descriptor: int,
+    offset: int,
+    data: AsyncIterator[bytes],
+    limit: int,
+    look: Callable[[bytes], object] | None = None,
+) -> int:
+    """Write a stream in pieces of a megabyte, outside the loop; returns how many bytes came. `look` sees them there."""
+    waiting: list[bytes] = []
+    size = written = 0
     async for piece in data:
         size += len(piece)
         if size > limit:
             raise TooLargeError(f"more than {limit} bytes")
-        waiting += piece
-        if len(waiting) >= _CHUNK:
-            full, waiting = waiting, bytearray()
-            await asyncio.to_thread(_put, descriptor, full, offset + size - len(full))
+        waiting.append(piece)
+        if size - written >= _CHUNK or len(waiting) >= _MOST_PIECES:
+            full, waiting = waiting, []
+            await asyncio.to_thread(_put, descriptor, full, offset + written, look)
+            written = size
     if waiting:
-        await asyncio.to_thread(_put, descriptor, waiting, offset + size - len(waiting))
+        await asyncio.to_thread(_put, descriptor, waiting, offset + written, look)
     return size
 
 
-def _put(descriptor: int, data: bytearray, offset: int) -> None:
-    view = memoryview(data)
-    while view:
-        written = os.pwrite(descriptor, view, offset)
-        offset += written
-        view = view[written:]
+def _put(descriptor: int, pieces: list[bytes], offset: int, look: Callable[[bytes], object] | None) -> None:
+    total = sum(map(len, pieces))
+    done = os.pwritev(descriptor, pieces, offset)
+    if done < total:
+        view = memoryview(b"".join(pieces))[done:]
+        while view:
+            written = os.pwrite(descriptor, view, offset + done)
+            done += written
+            view = view[written:]
+    if look is not None:
+        for piece in pieces:
+            look(piece)
 
 
 def _covered(folder: Path) -> int | None:

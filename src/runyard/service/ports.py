@@ -27,10 +27,13 @@ class BlobStore(Protocol):
     Several processes may use one store. `upload` is a name that the caller chose, safe in a path.
     """
 
-    async def stage(self, upload: str, block: str, data: AsyncIterator[bytes], *, limit: int) -> int:
+    async def stage(
+        self, upload: str, block: str, data: AsyncIterator[bytes], *, limit: int, size: int | None = None
+    ) -> int:
         """Keep one block of an upload; the same block again replaces it. Returns its size.
 
-        Raises TooLargeError beyond `limit` bytes, and keeps nothing of a block that did not arrive whole.
+        `size` is what the sender announced, where it did. Raises TooLargeError beyond `limit` bytes, IncompleteError
+        where fewer came than announced, and keeps nothing of a block that did not arrive whole.
         """
 
     async def stage_at(self, upload: str, offset: int, data: AsyncIterator[bytes], *, limit: int) -> int:
