@@ -40,7 +40,8 @@ def settings_for(
     # What a job container has is asked when it is open; only a node that runs anywhere is brought along.
     image = place.image if spec.container is None else ""
     script = hooks.started.endswith(".js") or hooks.completed.endswith(".js")
-    nodes, libc = actions.placed(image, spec.platform) if script or needs_node(spec.steps) else ((), "")
+    script = script or needs_node(spec.steps, native=actions.native)
+    nodes, libc = actions.placed(image, spec.platform) if script else ((), "")
     return JobSettings(
         sandbox=backend.name,
         known=backend.known,

@@ -218,11 +218,11 @@ def node_notes(actions: Actions, steps: tuple[Step, ...], image: str, arch: str)
     return list(notes.values())
 
 
-def needs_node(steps: Iterable[Step]) -> bool:
-    """Whether some step could come to a JavaScript action."""
+def needs_node(steps: Iterable[Step], *, native: bool) -> bool:
+    """Whether some step could come to a JavaScript action; `native`: built-in ones are used."""
     from runyard.action.native import built_in
 
-    return any(isinstance(step, ActionStep) and built_in(step) is None for step in steps)
+    return any(isinstance(step, ActionStep) and not (native and built_in(step) is not None) for step in steps)
 
 
 def read_policy_file(path: str | None) -> Policy | None:

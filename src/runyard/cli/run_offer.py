@@ -87,7 +87,7 @@ class Offers:
         from runyard.action.manifest import DockerRuns
         from runyard.cli.run_actions import needs_node
 
-        if self._actions is None or not needs_node(spec.steps):
+        if self._actions is None or not needs_node(spec.steps, native=self._actions.native):
             return None
         for use in self._actions.gather(spec.steps, pins=None, fetch=False).uses:
             if use.manifest is not None and isinstance(use.manifest.runs, DockerRuns):

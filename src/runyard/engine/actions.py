@@ -322,6 +322,10 @@ async def action_inputs(frame: Frame, step: ActionStep, manifest: Manifest) -> d
         found = ", ".join(f"'{name}'" for name in unknown)
         frame.log.issue("warning", f"Unexpected input(s) {found}, valid inputs are [{valid}]")
     values.update(dict(by_name.values()))
+    if step.repository is not None:
+        from runyard.engine.originals import complete_inputs
+
+        await complete_inputs(frame, step, values)
     return values
 
 

@@ -79,9 +79,11 @@ def _outside(facts: GitFacts, bare: Path, git_dir: Path) -> Mapping[str, str]:
     """A bare repository of ours beside the user's, and the environment that makes git write there."""
     objects = bare / "objects"
     (objects / "info").mkdir(parents=True, mode=0o700)
-    (bare / "refs").mkdir()
     theirs = Path(facts.git_dir) / "objects"
-    (bare / "HEAD").write_text("ref: refs/heads/main\n")
+    # Whoever fetches from here finds the user's branches and tags; nothing writes a reference here.
+    (bare / "refs").symlink_to(Path(facts.git_dir) / "refs")
+    (bare / "packed-refs").symlink_to(Path(facts.git_dir) / "packed-refs")
+    (bare / "HEAD").write_text(f"ref: {facts.ref if facts.ref.startswith('refs/heads/') else 'refs/heads/main'}\n")
     (bare / "config").write_text(_CONFIG + _extensions(facts))
     (objects / "info" / "alternates").write_bytes(os.fsencode(theirs) + b"\n")
     index = bare / "index"
