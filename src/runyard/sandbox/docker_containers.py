@@ -63,8 +63,16 @@ class DockerContainers:
         return (await self._image(image, login, told, "", "missing")).id
 
     async def _image(self, image: str, login: RegistryLogin | None, told: Told, platform: str, pull: str) -> ImageInfo:
+        own = self._session.capabilities
         return await docker_images.ensure(
-            self._session.api, image, self._session.state, login=login, platform=platform, pull=pull, told=told
+            self._session.api,
+            image,
+            self._session.state,
+            login=login,
+            platform=platform,
+            pull=pull,
+            told=told,
+            runs=(own.platform, *own.emulates),
         )
 
     # services

@@ -20,7 +20,7 @@ from runyard.job import InputError, MachineError, Refused
 from runyard.sandbox import docker_tar
 from runyard.sandbox.contract import Mount, SandboxRefused
 from runyard.sandbox.docker_ask import EngineError, NoSuchObjectError
-from runyard.sandbox.docker_config import Volume
+from runyard.sandbox.docker_config import Volume, platform_of
 from runyard.sandbox.docker_wire import auth_for
 
 if TYPE_CHECKING:
@@ -45,10 +45,12 @@ async def ensure(
     platform: str = "",
     pull: str = "missing",
     told: Callable[[str], None] | None = None,
+    runs: Sequence[str] = (),
 ) -> ImageInfo:
     """The image behind a Shape's name, imported or pulled first where need be. Raises MachineError, InputError.
 
-    `pull` is `missing`, `always` or `never`; `told` gets the lines of a pull.
+    `pull` is `missing`, `always` or `never`; `told` gets the lines of a pull. `runs` are the platforms of images that
+    this engine runs; another one is refused, where it would only fail as "exec format error".
     """
     if name == "host":
         name = await _host_image(api, state)
@@ -70,6 +72,13 @@ async def ensure(
     if present is None:
         raise MachineError(f"the engine pulled {name} and does not have it", code="sandbox.image")
     _judge_platform(name, present, platform)
+    own = f"{present.os}/{platform_of(present.architecture)}"
+    if runs and own not in runs:
+        raise MachineError(
+            f"the image {name} is for {own}, and this engine runs {', '.join(runs)}",
+            code="sandbox.platform",
+            remedy=f"use an image that is for {runs[0]} too",
+        )
     return present
 
 

@@ -112,6 +112,7 @@ class DockerSession:
             login=self.shape.login,
             platform=self.wishes.platform,
             pull=self.wishes.pull,
+            runs=(self.capabilities.platform, *self.capabilities.emulates),
         )
         machine = docker_config.machine_of(self.image.architecture)
         self.folder.mkdir(mode=0o755)
