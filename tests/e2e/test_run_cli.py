@@ -7,12 +7,15 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from e2e.command_line import RUNYARD, Told, environment, repository, run_events, runyard
 from source.repositories import everything_in, git
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 WORKFLOW = ".github/workflows/ci.yml"
 LOCAL = ("--sandbox", "bubblewrap", "--network", "none")
@@ -355,3 +358,51 @@ def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path: Path) -> None:
     while (left := going.leftovers()) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert left == []
+
+
+def test_an_interrupt_while_the_program_is_loaded_is_an_interrupt(tmp_path: Path) -> None:
+    """At whatever moment it comes: no traceback, nothing but the two codes, and nobody is left."""
+    folder = repository(
+        tmp_path / "repo", {WORKFLOW: "on: push\njobs: {a: {runs-on: ubuntu-latest, steps: [{run: ls}]}}"}
+    )
+    state = str(tmp_path / "state")
+    for number in range(4):
+        process = subprocess.Popen(
+            [*RUNYARD, "run", *LOCAL],
+            cwd=folder,
+            env=environment(tmp_path),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        wait_for_helper(process.pid)
+        time.sleep(number * 0.03)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=20)
+        assert b"Traceback" not in said, said
+        assert process.returncode in {0, 130}
+    until(lambda: not owned_by(state), "a process is left")
+
+
+def wait_for_helper(pid: int) -> None:
+    """Until our own part of a program is at work: it has started its helper."""
+    children = Path(f"/proc/{pid}/task/{pid}/children")
+    until(lambda: not children.exists() or bool(children.read_text("ascii").split()), "the program did not start")
+
+
+def owned_by(state: str) -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if f"RUNYARD_STATE_DIR={state}".encode() in path.read_bytes():
+                found.append(path.parent.name)
+        except OSError:
+            continue
+    return found
+
+
+def until(true: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 15
+    while not true():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)

@@ -42,12 +42,16 @@ def main() -> NoReturn:
         _leave(_print_version(runyard.__version__))
     # What is loaded stays: to look for garbage in it each 700 objects costs a tenth of a start.
     gc.set_threshold(50_000)
-    if arguments[:1] == ["run"] and _ONLY_TELLS.isdisjoint(arguments):
-        from runyard.engine import early
+    try:
+        if arguments[:1] == ["run"] and _ONLY_TELLS.isdisjoint(arguments):
+            from runyard.engine import early
 
-        gc.disable()  # until jobs run, nothing is garbage: `run_execute` enables it
-        early.fork("runyard.cli.run_services")
-    _leave(run(arguments))
+            gc.disable()  # until jobs run, nothing is garbage: `run_execute` enables it
+            early.fork("runyard.cli.run_services")
+        code = run(arguments)
+    except KeyboardInterrupt:  # while something was loaded
+        code = 130
+    _leave(code)
 
 
 def _print_version(version: str) -> int:
