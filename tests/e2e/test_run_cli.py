@@ -361,10 +361,9 @@ def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path: Path) -> None:
 
 
 def test_an_interrupt_while_the_program_is_loaded_is_an_interrupt(tmp_path: Path) -> None:
-    """At whatever moment it comes: no traceback, nothing but the two codes, and nobody is left."""
-    folder = repository(
-        tmp_path / "repo", {WORKFLOW: "on: push\njobs: {a: {runs-on: ubuntu-latest, steps: [{run: ls}]}}"}
-    )
+    """At whatever moment it comes: an error that nobody took would end the program by the signal. Nobody is left."""
+    workflow = "on: push\njobs: {a: {runs-on: ubuntu-latest, steps: [{run: ls}]}}"
+    folder = repository(tmp_path / "repo", {WORKFLOW: workflow})
     state = str(tmp_path / "state")
     for number in range(4):
         process = subprocess.Popen(
@@ -373,14 +372,12 @@ def test_an_interrupt_while_the_program_is_loaded_is_an_interrupt(tmp_path: Path
             env=environment(tmp_path),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
         )
         wait_for_helper(process.pid)
         time.sleep(number * 0.03)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=20)
-        assert b"Traceback" not in said, said
-        assert process.returncode in {0, 130}
+        assert process.wait(20) in {0, 130}
     until(lambda: not owned_by(state), "a process is left")
 
 
