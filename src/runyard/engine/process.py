@@ -7,6 +7,7 @@ channel, and the sandbox ends with it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 import time
@@ -76,11 +77,12 @@ def warm_for_engine(is_wanted: Callable[[], bool]) -> None:
 
     if not records.uses_engines(records.state_folder()):
         return
-    for name in ("h11", "runyard.sandbox.docker_api", "runyard.sandbox.docker", "runyard.sandbox.docker_session"):
+    rooms = ("sandbox.docker_api", "sandbox.docker", "sandbox.docker_session", "engine.initialize")
+    for name in ("h11", *(f"runyard.{room}" for room in rooms)):
         if is_wanted():
             return
-        import_module(name)
-    import_module("runyard.engine.initialize")
+        with contextlib.suppress(ImportError):  # told by the job that needs it
+            import_module(name)
 
 
 def serve_job(channel: socket.socket) -> int:
