@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
 _CHUNK: Final = 1 << 20
+_AT_ONCE: Final = 2 << 20
 _MOST_HASHED: Final = 256
 _MOST_PIECES: Final = 512
 """So many pieces are written at once, however small; the kernel takes no more than 1,024."""
@@ -201,9 +202,8 @@ class FolderBlobs:
             digest = (hashed if isinstance(hashed, RowHash) else RowHash(path, row)).finish(path, size, row)
             os.truncate(path, size)
             blob = self._keep(str(path), Blob(digest, size))
-        elif len(names) == 1:
-            path = folder / names[0]
-            blob = self._whole_file(path, path.stat().st_size if path.exists() else None)
+        elif len(names) == 1 and (path := folder / names[0]).exists():
+            blob = self.adopt(str(path))
         else:
             blob = self._joined(folder, blocks)
         shutil.rmtree(folder, ignore_errors=True)
@@ -259,7 +259,7 @@ async def _write(
     limit: int,
     look: Callable[[bytes], object] | None = None,
 ) -> int:
-    """Write a stream in pieces of a megabyte, outside the loop; returns how many bytes came. `look` sees them there."""
+    """Write a stream in large pieces, outside the loop, where `look` sees them too; returns how many bytes came."""
     waiting: list[bytes] = []
     size = written = 0
     async for piece in data:
@@ -267,7 +267,7 @@ async def _write(
         if size > limit:
             raise TooLargeError(f"more than {limit} bytes")
         waiting.append(piece)
-        if size - written >= _CHUNK or len(waiting) >= _MOST_PIECES:
+        if size - written >= _AT_ONCE or len(waiting) >= _MOST_PIECES:
             full, waiting = waiting, []
             await asyncio.to_thread(_put, descriptor, full, offset + written, look)
             written = size

@@ -109,7 +109,8 @@ class _Answer:
     async def receive(self) -> MutableMapping[str, Any]:
         content = self._request.content
         try:
-            data = await content.readany()
+            # A piece as it came: several of them joined would be one more copy.
+            data, _ = await content.readchunk()
         except (ClientError, HttpProcessingError, web.PayloadAccessError, ConnectionError):
             return {"type": "http.disconnect"}
         if not data and self._ended:
