@@ -61,6 +61,11 @@ def step_seconds(output: bytes) -> dict[str, list[float]]:
     return found
 
 
+def step_starts(output: bytes) -> list[float]:
+    """When each step began, in seconds since the epoch."""
+    return [_seconds(event["time"]) for event in _events(output) if event["type"] == "step_started"]
+
+
 def _events(output: bytes) -> list[dict[str, Any]]:
     return [json.loads(line) for line in output.splitlines()]
 
