@@ -255,10 +255,25 @@ class ActionStore:
             return False
         if self.offline:
             raise ActionMissingError(f"{repository}@{ref or commit}", f"commit {commit[:12]} was never fetched")
-        remote = self._remote(repository)
-        remote.fetch(commit, bare, ref=ref)
+        private = bool(self._token_for(repository))
+        self._fetch_through_pool(self._remote(repository), commit, ref, bare, private=private)
         self._readable.add(repository.lower())
-        return bool(self._token_for(repository))
+        return private
+
+    def _fetch_through_pool(self, remote: Remote, commit: str, ref: str, bare: Path, *, private: bool) -> None:
+        """As a delta to what was fetched of this repository before; past the pool where that can't be used."""
+        from runyard.action.pool import RepositoryPool
+
+        if algorithm_of(commit) != "sha1":
+            remote.fetch(commit, bare, ref=ref)
+            return
+        try:
+            place = RepositoryPool(self.folder.parent / "repositories").bring(remote, commit, ref=ref, private=private)
+            Remote(f"file://{place}", stop=self._stop).fetch(commit, bare)
+        except MachineError as error:
+            if not error.code.startswith("action.pool"):
+                raise
+            remote.fetch(commit, bare, ref=ref)
 
     def _remote(self, repository: str) -> Remote:
         return Remote(self._remotes.address(repository), self._token_for(repository), self._stop)
