@@ -60,3 +60,35 @@ def test_the_usage_of_a_composite_is_that_of_its_steps_and_the_jobs_is_the_sum(t
     (job,) = told.of_type("job_finished")
     assert job["usage"]["written_bytes"] >= used[2]["written_bytes"]
     assert job["usage"]["cpu_s"] > 0
+
+
+CLIENT = """
+import json, os, urllib.request
+url, token = os.environ["ACTIONS_ID_TOKEN_REQUEST_URL"], os.environ["ACTIONS_ID_TOKEN_REQUEST_TOKEN"]
+base = "/".join(url.split("/")[:3])
+def ask(to, data=None, **headers):
+    headers |= {"Authorization": "Bearer " + token}
+    return urllib.request.urlopen(urllib.request.Request(to, data, headers), timeout=10).read()
+ids = json.loads(ask(base + "/"))
+ids = {"workflow_run_backend_id": ids["plan"], "workflow_job_run_backend_id": ids["job"]}
+def call(method, **more):
+    path = base + "/twirp/github.actions.results.api.v1.ArtifactService/" + method
+    return json.loads(ask(path, json.dumps({**ids, **more}).encode(), **{"Content-Type": "application/json"}))
+made = call("CreateArtifact", name="dist", version=7, mime_type="text/plain")
+put = urllib.request.Request(made["signed_upload_url"], b"hello", {"x-ms-blob-type": "BlockBlob"}, method="PUT")
+urllib.request.urlopen(put, timeout=10)
+call("FinalizeArtifact", name="dist", size="5")
+"""
+
+
+def test_an_artifact_that_a_client_uploads_is_an_event(tmp_path: Path) -> None:
+    files = {
+        ".github/workflows/a.yml": "permissions: {id-token: write}\n"
+        + workflow("uses: actions/checkout@v4", "run: python3 client.py"),
+        "client.py": CLIENT,
+    }
+    told = run_events(repository(tmp_path / "repo", files), *BUBBLEWRAP)
+    assert told.code == 0, told.out
+    (event,) = told.of_type("artifact")
+    assert (event["name"], event["size"], event["step"]["number"]) == ("dist", 5, 2)
+    assert len(event["digest"]) == 64

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import AsyncIterator, Iterator
 
+    from runyard.engine.services import Uploaded
     from runyard.engine.wire import JobSettings
     from runyard.job import Claim, Json
     from runyard.sandbox.contract import Session
+    from runyard.service.artifact_rules import Artifact
     from runyard.service.local import LocalServices
     from runyard.service.oidc import JobFacts
     from runyard.service.server import Server
@@ -53,6 +55,7 @@ class LocalJobServices:
         self._base = ""
         self._handed: list[str] = []
         self._sweeping: asyncio.Task[None] | None = None
+        self.uploaded: Uploaded | None = None
         self.scripts = (claim.spec.permissions or {}).get("id-token") == "write"
 
     def services(self) -> LocalServices:
@@ -68,6 +71,7 @@ class LocalJobServices:
                 git_dir=claim.checkout.git_dir if claim.checkout is not None else None,
                 identity=facts_of(claim) if self.scripts else None,
             )
+            self._services.uploaded = self._told
             self._sweeping = asyncio.create_task(self._services.sweep(), name="sweep of the services")
         return self._services
 
@@ -85,6 +89,10 @@ class LocalJobServices:
             git = git_variables(self._base, server_url, self._claim.checkout.repository, token)
         made = step_variables(self._base, token, id_token=self.scripts, git=git)
         return ServiceVariables(script=made.scripts, node=made.node, docker=made.docker, secret=made.secret)
+
+    def _told(self, artifact: Artifact) -> None:
+        if self.uploaded is not None:
+            self.uploaded(artifact.name, artifact.size or 0, artifact.digest or "")
 
     async def _take(self, sock: socket.socket) -> None:
         """One connection of the job."""

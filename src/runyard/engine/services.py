@@ -6,16 +6,17 @@ without a step that could call one never opens anything.
 
 from __future__ import annotations
 
+import functools
 import importlib
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from runyard.job import MachineError, RunyardError
+from runyard.job import Artifact, MachineError, RunyardError
 from runyard.sandbox.contract import SandboxRefused
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from runyard.engine.state import Frame, Job
     from runyard.engine.wire import JobSettings
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from runyard.sandbox.contract import Session
 
 Kind: TypeAlias = Literal["script", "node", "docker"]
+
+Uploaded: TypeAlias = "Callable[[str, int, str], None]"
+"""Hears of an artifact by name, size in bytes and SHA-256 in hex."""
 
 _GIT = "GIT_CONFIG_"
 
@@ -91,6 +95,9 @@ class JobServices(Stores, Protocol):
     scripts: bool
     """Whether `run` steps get variables too; else the services are only opened for actions."""
 
+    uploaded: Uploaded | None
+    """Set by the engine: hears of what a client of the job has uploaded."""
+
     async def mount(self, session: Session) -> ServiceVariables:
         """Listen inside the sandbox. Once. Raises MachineError where this sandbox can't."""
 
@@ -124,6 +131,7 @@ class Services:
         if self.port is None or (kind == "script" and not self.port.scripts):
             return given
         if self._mounted is None and self.problem is None:
+            self.port.uploaded = functools.partial(_tell, job)
             try:
                 self._mounted = await self.port.mount(job.session)
             except (RunyardError, OSError) as error:
@@ -152,3 +160,9 @@ class Services:
         """When the sandbox is closed. Safe to repeat."""
         if self.port is not None:
             await self.port.close()
+
+
+def _tell(job: Job, name: str, size: int, digest: str) -> None:
+    """An artifact of an original action, as an event of the record that runs."""
+    log = job.record
+    log.emit(Artifact(log.step, job.masker.mask_text(name), size, digest, job.now_ns()))

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from runyard.service.asgi import Refusal, field, int_field, send_json, text_field
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from runyard.service.artifact_rules import Artifact
     from runyard.service.artifacts import Artifacts
     from runyard.service.asgi import Request, Send
@@ -20,9 +22,16 @@ _ZIP: Final = "application/zip"
 
 
 class ArtifactApi:
-    """`base_url` is where the client reaches the blobs, with its slash."""
+    """`base_url` is where the client reaches the blobs, with its slash. `finished` hears of each that is whole."""
 
-    def __init__(self, artifacts: Artifacts, blob_api: BlobApi, base_url: str) -> None:
+    def __init__(
+        self,
+        artifacts: Artifacts,
+        blob_api: BlobApi,
+        base_url: str,
+        finished: Callable[[Artifact], None] | None = None,
+    ) -> None:
+        self._finished = finished
         self._artifacts = artifacts
         self._blob_api = blob_api
         self._base = base_url.rstrip("/")
@@ -58,6 +67,8 @@ class ArtifactApi:
         artifact = await self._artifacts.finish(
             tenant, text_field(message, "name"), int_field(message, "size"), text_field(message, "hash")
         )
+        if self._finished is not None:
+            self._finished(artifact)
         return {"ok": True, "artifact_id": str(artifact.id)}
 
     async def _list(self, message: dict[str, Any], tenant: Tenant) -> object:

@@ -22,6 +22,9 @@ from runyard.service.index import Index
 from runyard.service.tokens import JobTokens, Signer, mint
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from runyard.service.artifact_rules import Artifact
     from runyard.service.gateway import Gateway
     from runyard.service.oidc import JobFacts
     from runyard.service.ports import Clock
@@ -56,6 +59,8 @@ class LocalServices:
 
             finished = ArtifactFolder(artifacts_to).take
         self.artifacts = Artifacts(self.index, self.blobs, clock, finished=finished)
+        self.uploaded: Callable[[Artifact], None] | None = None
+        """Hears of an artifact that a client has uploaded; set before `gateway`."""
         self._git_dir = git_dir
         self._identity = identity
         self._key = os.urandom(32)
@@ -83,7 +88,7 @@ class LocalServices:
             JobTokens(self.tenant, self._key, self.clock),
             blobs=blobs,
             caches=CacheApi(self.caches, self.blobs, blobs, base_url),
-            artifacts=ArtifactApi(self.artifacts, blobs, base_url),
+            artifacts=ArtifactApi(self.artifacts, blobs, base_url, self.uploaded),
             identity=identity,
             git=GitApi(self.tenant.repository, self._git_dir),
         )
