@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from runyard.engine.evaluate import text_of, texts_of
 from runyard.engine.programs import ask
 from runyard.engine.refusals import ask_refusals, end_network
-from runyard.job import InputError, MachineError
+from runyard.job import InputError, MachineError, Usage
 
 if TYPE_CHECKING:
     from runyard.engine.state import Frame, Job
@@ -91,3 +91,15 @@ async def _sweep(job: Job) -> list[str]:
         return []
     ended = (line.partition(" ") for line in answer.decode("utf-8", "replace").splitlines())
     return [f"Terminate orphan process: pid ({pid}) ({name})" for pid, _, name in ended]
+
+
+def used_by(job: Job, wall_s: float) -> Usage:
+    """What the job used: as the sandbox counted it, and the sum of the steps for what it could not."""
+    counted, steps = job.usage, job.used_by_steps
+    return Usage(
+        wall_s=wall_s,
+        cpu_s=counted.cpu_s or steps.cpu_s,
+        peak_memory=counted.peak_memory if counted.peak_memory is not None else steps.peak_memory,
+        read_bytes=counted.read_bytes if counted.read_bytes is not None else steps.read_bytes,
+        written_bytes=counted.written_bytes if counted.written_bytes is not None else steps.written_bytes,
+    )

@@ -12,20 +12,19 @@ import time
 from typing import TYPE_CHECKING, TypeVar
 
 import runyard
-from runyard.engine.actions import NoActionStore, native_name, run_pre_step, run_pre_steps, steps_with_pre
-from runyard.engine.complete import complete_job
+from runyard.engine.actions import NoActionStore, run_pre_step, run_pre_steps, steps_with_pre
+from runyard.engine.complete import complete_job, used_by
 from runyard.engine.layout import layout_for
 from runyard.engine.matchers import Matchers, parse_timespan
 from runyard.engine.processes import Waits
 from runyard.engine.results import Result
 from runyard.engine.services import Services
 from runyard.engine.setup import enter_session, make_contexts, set_up_job
+from runyard.engine.shape import shape_of
 from runyard.engine.state import Control, Frame, Job, JobHooks
 from runyard.engine.steps import default_name, finish_record, retest, run_workflow_step
 from runyard.job import (
-    ActionStep,
     Cancel,
-    ContainerActionStep,
     Drain,
     JobFinished,
     JobStarted,
@@ -35,10 +34,9 @@ from runyard.job import (
     RunyardError,
     StepStarted,
     TextToken,
-    Usage,
 )
 from runyard.report.masks import masker_for
-from runyard.sandbox.contract import Identity, Mount, SandboxRefused, Shape
+from runyard.sandbox.contract import Identity, SandboxRefused
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -244,41 +242,13 @@ class JobRun:
 
     async def _open_session(self) -> Session:
         job, settings = self.job, self.job.settings
-        own = job.containers.job
-        mounts = settings.mounts
-        if settings.hooks:
-            from runyard.engine.hooks import place_hooks
-
-            mounts += await place_hooks(job)
-        folders = job.layout.folders if not self._has_docker_actions() else job.layout.all_folders
-        if settings.tools:
-            mounts += (Mount(source=settings.tools, target=job.layout.tool_cache, overlay=True),)
-            folders = tuple(each for each in folders if each != job.layout.tool_cache)
-        shape = Shape(
-            image=settings.image if own is None else own.image,
-            limits=job.spec.limits,
-            network=settings.network,
-            mounts=mounts,
-            home=job.layout.home,
-            directories=folders,
-            tmpfs=(job.layout.command_files, job.layout.event_folder),
-            container=None if own is None else own.wishes,
-            login=None if own is None else own.login,
-        )
+        shape = await shape_of(job)
         self.session = await self._unless_aborted(self._sandbox.prepare(shape))
         identity = Identity(
             job_key=job.spec.key, run_id=job.spec.run_id, attempt=job.claim.attempt, owner=settings.owner
         )
         await self._unless_aborted(self.session.adopt(identity))
         return self.session
-
-    def _has_docker_actions(self) -> bool:
-        """Whether a step may turn out to be a docker action, which shares a home of its own kind."""
-        job = self.job
-        return job.capabilities.containers and any(
-            isinstance(step, ContainerActionStep) or (isinstance(step, ActionStep) and native_name(job, step) is None)
-            for step in job.spec.steps
-        )
 
     async def _unless_aborted(self, work: Awaitable[_Value]) -> _Value:
         doing = asyncio.ensure_future(work)
@@ -346,18 +316,7 @@ class JobRun:
             outputs=outputs,
             dropped_outputs=dropped,
             environment_url=url,
-            usage=self._used(),
-        )
-
-    def _used(self) -> Usage:
-        """What the sandbox counted, and the sum of the steps for what it could not."""
-        counted, steps = self.job.usage, self.job.used_by_steps
-        return Usage(
-            wall_s=time.monotonic() - self._usage_started,
-            cpu_s=counted.cpu_s or steps.cpu_s,
-            peak_memory=counted.peak_memory if counted.peak_memory is not None else steps.peak_memory,
-            read_bytes=counted.read_bytes if counted.read_bytes is not None else steps.read_bytes,
-            written_bytes=counted.written_bytes if counted.written_bytes is not None else steps.written_bytes,
+            usage=used_by(job, time.monotonic() - self._usage_started),
         )
 
     def _conclusion(self) -> Conclusion:
