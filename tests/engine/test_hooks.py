@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from engine.scripted import Bench, Reply, claim
@@ -178,3 +179,17 @@ def test_a_flag_that_names_no_script_is_bad_input(tmp_path: Path) -> None:
 def test_container_hooks_are_refused_by_name() -> None:
     with pytest.raises(MachineError, match="ACTIONS_RUNNER_CONTAINER_HOOKS"):
         read_hooks({}, {"ACTIONS_RUNNER_CONTAINER_HOOKS": "/hooks/index.js"})
+
+
+@pytest.mark.parametrize(("allowed", "conclusion"), [("true", "failure"), ("false", "success"), ("", "success")])
+def test_container_hooks_that_the_service_allows_too_are_refused_before_anything_runs(
+    allowed: str, conclusion: str
+) -> None:
+    settings = JobSettings(runner_env={"ACTIONS_RUNNER_CONTAINER_HOOKS": "/hooks/index.js"})
+    variables = {"DistributedTask.AllowRunnerContainerHooks": allowed} if allowed else {}
+    made = Bench(settings=settings)
+    ran = made.run(msgspec.structs.replace(claim({"run": "a"}), variables=variables))
+    assert ran.finished.conclusion == conclusion
+    if conclusion == "failure":
+        assert (ran.finished.reason_code, made.shapes) == ("refused", [])
+        assert "ACTIONS_RUNNER_CONTAINER_HOOKS" in ran.annotations()[0].message

@@ -37,6 +37,7 @@ async def set_up_job(frame: Frame, open_session: Callable[[], Awaitable[Session]
     """
     job = frame.job
     _header(frame, version)
+    _refuse_container_hooks(job)
     await admit_job(job)
     await _evaluate_environment(frame)
     await _evaluate_containers(frame)
@@ -49,6 +50,18 @@ async def set_up_job(frame: Frame, open_session: Callable[[], Awaitable[Session]
 
     await prepare_actions(frame)
     frame.log.say(f"Complete job name: {job.spec.name}")
+
+
+def _refuse_container_hooks(job: Job) -> None:
+    """They would replace the sandbox; on GitHub both this machine and the service have to want them (18)."""
+    wanted = job.settings.runner_env.get("ACTIONS_RUNNER_CONTAINER_HOOKS")
+    allowed = job.claim.variables.get("DistributedTask.AllowRunnerContainerHooks", "")
+    if wanted and allowed.lower() == "true":
+        raise MachineError(
+            f"ACTIONS_RUNNER_CONTAINER_HOOKS ({wanted}): container hooks replace the sandbox by a script",
+            code="refused.container_hooks",
+            remedy="leave the variable out; containers of a job run on --sandbox docker or podman",
+        )
 
 
 def make_contexts(job: Job) -> None:
