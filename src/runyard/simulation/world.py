@@ -68,6 +68,7 @@ class World:
         self.seed = seed
         self.random = Random(seed)
         self.skew_s = 0.0
+        self.is_careless = self.random.random() < 0.25
         self.chaos_s = self.random.choice((120.0, 400.0, 900.0))
         self.settings = Settings(cancel_s=self.random.choice((60.0, 300.0)), poison_after=self.random.choice((2, 3)))
         self.vault = SimVault()
@@ -229,7 +230,7 @@ class World:
         job, worker, attempt = held.key
         now = asyncio.get_running_loop().time()
         others = [key for key, other in self.executing.items() if key[0] == job and other.until > now]
-        if others and not (self.happened["clock jump"] or self.happened["freeze"]):
+        if others and not (self.is_careless or self.happened["clock jump"] or self.happened["freeze"]):
             self._fail(f"{job} is executed by {others} and {worker}, attempt {attempt}")
         self.executing[held.key] = held
 
@@ -261,6 +262,9 @@ class World:
         name = str(type(happening).__struct_config__.tag)
         if step.refused is None:
             self.transitions.add(f"{job.phase}/{name}/{case_of(job, happening, self.settings)}")
+            said = (getattr(happening, "attempt", job.attempt), getattr(happening, "lease", None))
+            if isinstance(said[1], str) and job.lease is not None and said != (job.attempt, job.lease.id):
+                self._fail(f"{name} of {said} was taken, and {job.key} is {job.lease.worker}'s, attempt {job.attempt}")
         self._steps.append(f"{job.run_id} {job.key} {job.attempt} {job.phase} {name} {step.job.phase}")
 
     def _look(self) -> None:
