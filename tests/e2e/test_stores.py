@@ -118,6 +118,14 @@ def test_a_link_in_the_place_of_a_store_is_not_followed(tmp_path: Path) -> None:
     assert "Store target: target is not an empty folder: it is left as it is, and not kept" in told.log("j")
 
 
+def test_a_folder_that_the_job_replaced_by_a_link_is_not_kept(tmp_path: Path) -> None:
+    text = workflow("run: 'ls target; rmdir target || true; [ -e target ] || ln -s /etc target'")
+    folder = repository(tmp_path / "repo", {WORKFLOW: text, STORES: '[target]\npath = "target"\n'})
+    told = run(folder)
+    assert "Store target: target is no folder any more: nothing new is kept" in told.log("j")
+    assert run(folder).log("j", "output") == []
+
+
 def test_what_is_larger_than_it_may_be_is_not_kept(tmp_path: Path) -> None:
     declared = '[target]\npath = "target"\nmax_size = "100KiB"\n'
     text = workflow("run: 'ls target; head -c 300000 /dev/zero > target/n'")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _HOME: Final = "~/"
 # Makes the folder; says nothing where something is in it, or where it is a link.
 _EMPTY: Final = '[ -L "$1" ] && exit; mkdir -p -- "$1" && [ -z "$(ls -A -- "$1")" ] && printf .'
-_SIZE: Final = 'du -sk -- "$1" 2>/dev/null'
+_SIZE: Final = '[ -L "$1" ] && exit; [ -d "$1" ] && du -sk -- "$1" 2>/dev/null'
 
 
 class _Open:
@@ -127,7 +127,10 @@ class JobStores:
         job, declared = self._job, each.declared
         size = await ask(job.session, ("/bin/sh", "-c", _SIZE, "sh", each.path), job.base_environment)
         word = size.split(b"\t")[0].strip()
-        if word.isdigit() and int(word) * 1024 > declared.max_bytes:
+        if not word.isdigit():
+            frame.log.say(f"Store {declared.name}: {declared.path} is no folder any more: nothing new is kept")
+            return
+        if int(word) * 1024 > declared.max_bytes:
             frame.log.issue(
                 "warning",
                 f"Store {declared.name}: nothing new is kept: {int(word) * 1024} bytes are more than its max_size of "
