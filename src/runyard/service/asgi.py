@@ -80,6 +80,11 @@ class Request:
             if not message.get("more_body"):
                 return
 
+    async def gone(self) -> None:
+        """Returns when the client has gone away; to be awaited once the body was read."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
     async def body(self, limit: int) -> bytes:
         """The whole body."""
         parts: list[bytes] = []

@@ -190,6 +190,8 @@ class FileLogs:
         self._box = TailBox(key)
         self._limit = attempt_limit
         self._lock = threading.Lock()
+        self._live: set[AttemptKey] = set()
+        self._looked = False
         self._open: OrderedDict[AttemptKey, _Attempt] = OrderedDict()
         self._sealed: OrderedDict[AttemptKey, dict[int, sealed.SealedStep]] = OrderedDict()
 
@@ -204,6 +206,7 @@ class FileLogs:
         with self._attempt(attempt) as opened:
             self._open_all(attempt, opened)
             log = self._step(attempt, opened, step, create=True)
+            self._live.add(attempt)
             room = self._limit - opened.stored
             return log.append(offset, data, kind=kind, time_ns=time_ns, masker=masker, room=room)
 
@@ -261,6 +264,7 @@ class FileLogs:
         with self._attempt(attempt) as opened:
             if not path.exists():
                 if not folder.is_dir():
+                    self._live.discard(attempt)
                     return
                 self._open_all(attempt, opened)
                 for log in opened.steps.values():
@@ -270,6 +274,17 @@ class FileLogs:
             with self._lock:
                 self._open.pop(attempt, None)
             shutil.rmtree(folder, ignore_errors=True)
+            self._live.discard(attempt)
+
+    def unsealed(self) -> list[AttemptKey]:
+        """Attempts with an open log, found on the disk the first time and known from then on."""
+        if not self._looked:
+            self._looked = True
+            for folder in self._root.glob("*/*/*/"):
+                if folder.name.isdecimal():
+                    with contextlib.suppress(ValueError):
+                        self._live.add(AttemptKey(folder.parent.name, int(folder.name)).checked())
+        return sorted(self._live)
 
     def size(self, attempt: AttemptKey) -> int:
         """See LogStore."""
@@ -283,6 +298,7 @@ class FileLogs:
         """See LogStore."""
         with self._attempt(attempt) as opened:
             opened.close()
+            self._live.discard(attempt)
             with self._lock:
                 self._open.pop(attempt, None)
                 self._sealed.pop(attempt, None)
