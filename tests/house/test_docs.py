@@ -156,7 +156,7 @@ def test_commands_that_a_page_shows_exist(page: Path) -> None:
         ("runyard run --plann", "no option --plann"),
         ("runyard run --pause-on success", "--pause-on takes no 'success'"),
         ("runyard rnu", "no command rnu"),
-        ("runyard serve", "not in this build"),
+        ("runyard failover", "not in this build"),
         ("runyard COMMAND --help", None),
     ],
 )
