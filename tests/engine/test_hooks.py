@@ -128,7 +128,11 @@ def test_the_ending_decides_what_runs_a_hook(tmp_path: Path, name: str, argv: tu
     assert ran.command(0).argv == argv
 
 
-def test_a_host_hook_runs_outside_with_a_warning_and_without_secrets(tmp_path: Path) -> None:
+def test_a_host_hook_runs_outside_with_a_warning_and_without_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIVEN_BY_ENVIRONMENT", "hush-hush")
+    monkeypatch.setenv("OF_THE_MACHINE", "own")
     seen = tmp_path / "seen"
     path = script(
         tmp_path, "host.sh", f'env > "{seen}"\necho "hook says $GITHUB_REPOSITORY"\necho FROM=host >> "$GITHUB_ENV"\n'
@@ -144,6 +148,7 @@ def test_a_host_hook_runs_outside_with_a_warning_and_without_secrets(tmp_path: P
     assert ran.command(0).env["FROM"] == "host"
     text = seen.read_text()
     assert "RUNYARD_HOOK=host_completed" in text
+    assert "OF_THE_MACHINE=own" in text
     assert "hush-hush" not in text
     assert "OF_JOB" not in text
 

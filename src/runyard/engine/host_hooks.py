@@ -1,7 +1,7 @@
 """Job hooks that run on the host, as the user who started Runyard: a setting of its own, said as a warning in each job.
 
-Nothing of the job is run here: the script is this machine's. It gets what the machine's own environment is, the
-`GITHUB_*` and `RUNNER_*` variables as text, and command files; no secret and no token.
+Nothing of the job is run here: the script is this machine's. It gets the machine's own environment without what
+is a secret of the job, the `GITHUB_*` and `RUNNER_*` variables as text, and command files.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ async def run_on_host(frame: Frame, which: str) -> Result:
         variables = {each.variable: files.paths[each.kind] for each in COMMAND_FILES}
         for made in files.paths.values():
             _make(made)
+        secrets = {value for value in (*job.secrets.values(), *job.claim.tokens.values()) if value}
         env = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if value not in secrets},
             **github_variables(frame.github),
             **runner_variables(job.runner),
             "GITHUB_ACTIONS": "true",
