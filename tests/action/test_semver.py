@@ -85,8 +85,10 @@ def test_what_is_no_version(text: str) -> None:
 
 def test_order() -> None:
     texts = ["1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-alpha.beta", "1.0.0-beta.2", "1.0.0-beta.11", "1.0.0-rc.1", "1.0.0"]
-    versions = [parse_version(text) for text in texts]
-    assert sorted(versions[::-1], key=lambda each: each.order) == versions  # type: ignore[union-attr]
+    versions = [version for text in texts if (version := parse_version(text)) is not None]
+    mixed = [versions[at] for at in (3, 0, 6, 2, 5, 1, 4)]
+    assert sorted(mixed, key=lambda each: each.order) == versions
+    assert len(versions) == len(texts)
 
 
 def test_the_highest() -> None:

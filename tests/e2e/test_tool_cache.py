@@ -121,7 +121,7 @@ def test_what_is_not_there_is_refused_offline_before_the_run(tmp_path: Path, sto
 
 
 def test_a_version_known_late_runs_the_original_or_says_why_it_cannot(tmp_path: Path, store: Path) -> None:
-    steps = [
+    steps: list[dict[str, Any]] = [
         {"id": "v", "run": "echo v=3.8 >> $GITHUB_OUTPUT"},
         {"uses": "actions/setup-python@v5", "with": {"python-version": "${{ steps.v.outputs.v }}"}},
     ]
