@@ -1,4 +1,7 @@
-"""Writes the generated pages: docs/capabilities.md from its data, docs/commands.md and docs/runyard.1 from the table.
+"""Writes the generated pages.
+
+docs/capabilities.md from its data, docs/commands.md and docs/runyard.1 from the table of commands,
+docs/life-of-a-queued-job.md from the transitions of dispatch.
 
 `--check` writes nothing and ends with 1 when a page is not what it would be.
 """
@@ -115,10 +118,42 @@ def manual_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def queued_job_page() -> str:
+    """The life of a queued job, drawn from the table that the code obeys."""
+    from runyard.dispatch.life import TABLE, diagram
+
+    lines = [
+        "# Life of a queued job",
+        "",
+        "What can happen to a job between the run that makes it and its end, on a server. The table is",
+        "`TABLE` in `src/runyard/dispatch/life.py`; what isn't in it is refused and changes nothing.",
+        "A case says what the happening found: a hold that was the last, a hand-out nobody confirmed, a job that",
+        "may be lost once more.",
+        "",
+        "```mermaid",
+        diagram(),
+        "```",
+        "",
+        "| from | happening | case | to |",
+        "|---|---|---|---|",
+    ]
+    for phase, happening, case, to in TABLE:
+        name = str(happening.__struct_config__.tag).replace("_", " ")
+        lines.append(f"| {phase} | {name} | {case} | {to} |")
+    lines += [
+        "",
+        "Whoever speaks of an attempt (beat, began, handed back, result) names it and its lease, and is refused unless",
+        "both are the job's own at that moment. A job that ended hears one thing more: the same result once again.",
+        "",
+    ]
+    return NOTE.format(source="src/runyard/dispatch/life.py") + "\n".join(lines)
+
+
 PAGES = {
     "docs/capabilities.md": capabilities_page,
     "docs/commands.md": commands_page,
     "docs/runyard.1": manual_page,
+    "docs/life-of-a-queued-job.md": queued_job_page,
 }
 
 
