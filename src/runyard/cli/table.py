@@ -32,7 +32,7 @@ TABLE = (
     Entry("trigger", "Start a run by hand.", "trigger"),
     Entry("runs", "What ran and runs.", "runs"),
     Entry("artifacts", "What jobs left.", None),
-    Entry("secret", "The vault.", None),
+    Entry("secret", "The vault.", "secret"),
     Entry("token", "API and worker tokens.", "token"),
     Entry("runner", "A native runner for GitHub.", None),
     Entry("host", "Keep a machine's runners at the size that demand and resources allow.", None),

@@ -16,10 +16,10 @@ from runyard.report.masks import Masker
 from runyard.server.auth import Tokens
 from runyard.server.control import Rules, planned_stop, read_masks, sweep, tick_runs
 from runyard.server.control.codec import decode_spec
-from runyard.server.keys import SealingVault
 from runyard.server.logs import AttemptKey, FileLogs
 from runyard.server.logs.feed import Feed
 from runyard.server.mirrors import Mirrors
+from runyard.server.vault import StoredVault
 from runyard.server.waits import Waits
 from runyard.source.git import Git
 
@@ -52,7 +52,7 @@ class Core:
         self.store = store
         self.data = data
         self.settings = settings
-        self.vault = SealingVault(key)
+        self.vault = StoredVault(key)
         self.rules = rules or Rules(settings=settings, vault=self.vault)
         self.logs = FileLogs(data / "logs", key=key)
         self.feed = Feed()

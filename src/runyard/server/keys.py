@@ -5,20 +5,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-
 from runyard.job import MachineError
-from runyard.server.control import LockedError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runyard.server.store.port import Transaction
-    from runyard.server.store.rows import Run
-
 KEY_BYTES: Final = 32
-_NONCE: Final = 12
 
 
 def server_key(path: Path) -> bytes:
@@ -50,32 +42,3 @@ def _read(path: Path) -> bytes:
     if loose:
         raise MachineError(f"{path} may be read by others", code="server.key", remedy=f"chmod 600 {path}")
     return key
-
-
-class SealingVault:
-    """Seals what the server must keep for a lease. It has no secrets of repositories to give."""
-
-    def __init__(self, key: bytes) -> None:
-        self._cipher = ChaCha20Poly1305(key)
-
-    def is_locked(self, tx: Transaction, repository: str) -> bool:
-        """Never: there is nothing to unlock."""
-        del tx, repository
-        return False
-
-    def secrets(self, tx: Transaction, run: Run, environment: str | None) -> dict[str, str]:
-        """None."""
-        del tx, run, environment
-        return {}
-
-    def seal(self, data: bytes) -> bytes:
-        """Encrypt for a row."""
-        nonce = os.urandom(_NONCE)
-        return nonce + self._cipher.encrypt(nonce, data, b"row")
-
-    def unseal(self, sealed: bytes) -> bytes:
-        """Read it again. Raises LockedError under another key."""
-        try:
-            return self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], b"row")
-        except InvalidTag as error:
-            raise LockedError("this row was sealed with another key") from error

@@ -27,8 +27,10 @@ from runyard.server.store.rows import (
     Project,
     ResultRow,
     Run,
+    SecretRow,
     Token,
     Trigger,
+    VaultRow,
 )
 
 if TYPE_CHECKING:
@@ -581,6 +583,28 @@ async def audit_is_read_newest_first(store: Store) -> None:
     assert older == [rows[1]]
 
 
+async def secrets_are_kept_by_place(store: Store) -> None:
+    def secret(name: str, environment: str = "", value: bytes = b"sealed") -> SecretRow:
+        return SecretRow(repository="acme/app", environment=environment, name=name, value_sealed=value, updated_ns=T)
+
+    def write(tx: Transaction) -> None:
+        for row in (secret("B"), secret("A", "prod"), secret("A"), secret("B", value=b"newer")):
+            tx.save_secret(row)
+        tx.save_secret(replace(secret("A"), repository="acme/other"))
+        tx.save_vault(VaultRow(repository="acme/app", by_server=b"1"))
+        tx.save_vault(VaultRow(repository="acme/app", by_passphrase=b"2", salt=b"s"))
+
+    await store.transact(write)
+    rows = await store.transact(lambda tx: tx.secrets("acme/app"))
+    assert rows == [secret("A"), secret("B", value=b"newer"), secret("A", "prod")]
+    assert await store.transact(lambda tx: tx.delete_secret("acme/app", "prod", "A"))
+    assert not await store.transact(lambda tx: tx.delete_secret("acme/app", "prod", "A"))
+    assert len(await store.transact(lambda tx: tx.secrets("acme/other"))) == 1
+    vault = await store.transact(lambda tx: tx.vault("acme/app"))
+    assert vault == VaultRow(repository="acme/app", by_passphrase=b"2", salt=b"s")
+    assert await store.transact(lambda tx: tx.vault("acme/none")) is None
+
+
 CASES: tuple[Case, ...] = (
     what_is_committed_stays_and_what_raised_did_not_happen,
     a_conflict_begins_anew_and_gives_up_in_the_end,
@@ -606,4 +630,5 @@ CASES: tuple[Case, ...] = (
     presence_is_who_was_seen_since,
     tokens_are_found_by_hash,
     audit_is_read_newest_first,
+    secrets_are_kept_by_place,
 )

@@ -15,19 +15,23 @@ from runyard.job import InputError
 from runyard.server.api.http import ProblemError, body_of, number_of, refused, route, send_nothing, send_value
 from runyard.server.api.shapes import (
     ArtifactShape,
+    FreedShape,
     HeldShape,
     JobShape,
     LogLine,
     ProjectShape,
     ReasonShape,
     RunShape,
+    SecretShape,
     StartedShape,
     TokenShape,
+    VaultShape,
     WorkerShape,
     rfc3339,
 )
 from runyard.server.auth import SCOPES, Denied, new_token
 from runyard.server.control import (
+    LockedError,
     NewTrigger,
     Refused,
     approve,
@@ -39,6 +43,7 @@ from runyard.server.control import (
     remove_worker,
     rerun,
     resume_worker,
+    unlocked,
 )
 from runyard.server.control.codec import decode_matrix
 from runyard.server.logs import AttemptKey
@@ -46,15 +51,17 @@ from runyard.server.logs.feed import read_cursor, write_cursor
 from runyard.server.mirrors import check_address, check_repository
 from runyard.server.planning import Happened, Planned, plan_event
 from runyard.server.store.rows import Audit, Project
+from runyard.server.vault import new_salt, stretched
 from runyard.service.asgi import send_file
 
 if TYPE_CHECKING:
     from runyard.dispatch.records import Job, Worker
     from runyard.server.api.http import Route
-    from runyard.server.control import WaitingJob
+    from runyard.server.control import Rules, WaitingJob
     from runyard.server.core import Core
     from runyard.server.store.port import Transaction
     from runyard.server.store.rows import JobBody, Run, Token
+    from runyard.server.vault import StoredVault
     from runyard.service.asgi import Request, Send
 
 PREFIX: Final = "/-/api"
@@ -104,6 +111,25 @@ class RerunBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     failed: bool = False
 
 
+class SecretBody(msgspec.Struct, frozen=True):
+    """The value of a secret. No repr."""
+
+    value: str
+
+    def __repr__(self) -> str:
+        return "<SecretBody>"
+
+
+class PassphraseBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What opens a vault, and for how long. No repr."""
+
+    passphrase: str = ""
+    for_s: float = 0.0
+
+    def __repr__(self) -> str:
+        return "<PassphraseBody>"
+
+
 class PeopleApi:
     """The calls below `/-/api/`."""
 
@@ -116,6 +142,25 @@ class PeopleApi:
             route("POST", f"{PREFIX}/projects", self.add_project, "Add one", takes=AddProject, gives=ProjectShape),
             route("GET", project, self.project, "One repository", gives=ProjectShape),
             route("DELETE", project, self.remove_project, "Build it no more"),
+            route("GET", f"{project}/secrets", self.secrets, "Names of its secrets", gives=VaultShape),
+            route(
+                "PUT",
+                f"{project}/secrets/{{secret}}",
+                self.set_secret,
+                "Keep one",
+                takes=SecretBody,
+                query=("environment",),
+            ),
+            route("DELETE", f"{project}/secrets/{{secret}}", self.remove_secret, "Forget one", query=("environment",)),
+            route("POST", f"{project}/vault/lock", self.lock, "Close its vault", takes=PassphraseBody),
+            route(
+                "POST",
+                f"{project}/vault/unlock",
+                self.unlock,
+                "Open it for a time",
+                takes=PassphraseBody,
+                gives=FreedShape,
+            ),
             route("POST", f"{project}/trigger", self.trigger, "Start by hand", takes=Trigger, gives=StartedShape),
             route(
                 "GET",
@@ -232,6 +277,64 @@ class PeopleApi:
             runs=tuple(_run(row) for row in rows), repeated=created.repeated, not_triggered=dict(planned.untouched)
         )
         await send_value(send, started, 200 if created.repeated else 201)
+
+    # --- secrets
+
+    async def secrets(self, request: Request, send: Send, owner: str, name: str) -> None:
+        await self.may(request, "admin")
+        project = await self._project(f"{owner}/{name}")
+        await send_value(send, await self.core.store.transact(_vault, self.core.vault, project.repository))
+
+    async def set_secret(self, request: Request, send: Send, owner: str, name: str, secret: str) -> None:
+        who = await self.may(request, "admin")
+        project = await self._project(f"{owner}/{name}")
+        said = await body_of(request, SecretBody)
+        try:
+            await self.core.store.transact(
+                _set_secret,
+                self.core.vault,
+                project.repository,
+                (request.query.get("environment", ""), secret, said.value),
+                who.name,
+            )
+        except LockedError:
+            raise _locked(project.repository) from None
+        await send_nothing(send)
+
+    async def remove_secret(self, request: Request, send: Send, owner: str, name: str, secret: str) -> None:
+        who = await self.may(request, "admin")
+        project = await self._project(f"{owner}/{name}")
+        place = (project.repository, request.query.get("environment", ""), secret.upper())
+        if not await self.core.store.transact(_remove_secret, place, who.name):
+            raise ProblemError(
+                404, "secret.unknown", f"there is no secret {secret[:80]!r}", remedy="runyard secret list"
+            )
+        await send_nothing(send)
+
+    async def lock(self, request: Request, send: Send, owner: str, name: str) -> None:
+        who = await self.may(request, "admin")
+        project = await self._project(f"{owner}/{name}")
+        said = await body_of(request, PassphraseBody)
+        salt = new_salt()
+        key = await asyncio.to_thread(stretched, said.passphrase, salt) if said.passphrase else None
+        try:
+            await self.core.store.transact(_lock, self.core.vault, project.repository, (key, salt), who.name)
+        except LockedError:
+            raise _locked(project.repository) from None
+        await send_nothing(send)
+
+    async def unlock(self, request: Request, send: Send, owner: str, name: str) -> None:
+        who = await self.may(request, "admin")
+        project = await self._project(f"{owner}/{name}")
+        said = await body_of(request, PassphraseBody)
+        row = await self.core.store.transact(lambda tx: tx.vault(project.repository))
+        key = await asyncio.to_thread(
+            stretched, said.passphrase, row.salt if row is not None and row.salt else bytes(16)
+        )
+        until = time.time_ns() + round(said.for_s * 1e9) if said.for_s else 0
+        core = self.core
+        freed = await core.store.transact(_unlock, core.vault, core.rules, project.repository, (key, until, who.name))
+        await send_value(send, {"freed": freed})
 
     # --- runs
 
@@ -574,7 +677,53 @@ def _artifacts(core: Core, jobs: list[Job]) -> list[ArtifactShape]:
     return found
 
 
+def _locked(repository: str) -> ProblemError:
+    return ProblemError(
+        409, "vault.locked", f"the vault of {repository} is locked", remedy=f"runyard secret unlock {repository}"
+    )
+
+
 # --- transactions
+
+
+def _vault(tx: Transaction, vault: StoredVault, repository: str) -> VaultShape:
+    row = tx.vault(repository)
+    return VaultShape(
+        project=repository,
+        locked=vault.is_locked(tx, repository),
+        passphrase=row is not None and bool(row.by_passphrase),
+        until=_time(row.until_ns) if row is not None and row.by_server else None,
+        secrets=tuple(
+            SecretShape(name=each.name, environment=each.environment, updated=rfc3339(each.updated_ns))
+            for each in tx.secrets(repository)
+        ),
+    )
+
+
+def _set_secret(tx: Transaction, vault: StoredVault, repository: str, what: tuple[str, str, str], who: str) -> None:
+    environment, name, value = what
+    vault.set(tx, repository, environment, name, value)
+    _noted(tx, who, "secret.set", f"{repository} {name.upper()}")
+
+
+def _remove_secret(tx: Transaction, place: tuple[str, str, str], who: str) -> bool:
+    found = tx.delete_secret(*place)
+    if found:
+        _noted(tx, who, "secret.remove", f"{place[0]} {place[2]}")
+    return found
+
+
+def _lock(
+    tx: Transaction, vault: StoredVault, repository: str, passphrase: tuple[bytes | None, bytes], who: str
+) -> None:
+    vault.lock(tx, repository, *passphrase)
+    _noted(tx, who, "vault.lock", repository)
+
+
+def _unlock(tx: Transaction, vault: StoredVault, rules: Rules, repository: str, how: tuple[bytes, int, str]) -> int:
+    key, until_ns, who = how
+    vault.unlock(tx, repository, key, until_ns)
+    return unlocked(tx, rules, repository, who)
 
 
 def _noted(tx: Transaction, who: str, what: str, about: str) -> None:

@@ -131,6 +131,30 @@ class StartedShape(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     not_triggered: dict[str, str] = {}
 
 
+class SecretShape(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A secret without its value; `environment` "" is the repository itself."""
+
+    name: str
+    updated: str
+    environment: str = ""
+
+
+class VaultShape(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A repository's vault. `until`: open until then."""
+
+    project: str
+    locked: bool
+    passphrase: bool
+    until: str | None = None
+    secrets: tuple[SecretShape, ...] = ()
+
+
+class FreedShape(msgspec.Struct, frozen=True):
+    """How many jobs had waited for the vault."""
+
+    freed: int
+
+
 class LogLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A piece of a log: whole lines but for a last one that could not wait. `cursor` is where to go on."""
 

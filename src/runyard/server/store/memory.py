@@ -30,9 +30,11 @@ if TYPE_CHECKING:
         Project,
         ResultRow,
         Run,
+        SecretRow,
         Token,
         TokenKind,
         Trigger,
+        VaultRow,
     )
 
 
@@ -383,6 +385,22 @@ class MemoryTransaction:
             row: Token | None = self._tables.tokens.get(token_id)
             if row is not None and row.used_ns < time_ns:
                 self._tables.put(self._tables.tokens, token_id, msgspec.structs.replace(row, used_ns=time_ns))
+
+    def save_secret(self, row: SecretRow) -> None:
+        self._tables.put(self._tables.secrets, (row.repository, row.environment, row.name), row)
+
+    def delete_secret(self, repository: str, environment: str, name: str) -> bool:
+        return self._tables.drop(self._tables.secrets, (repository, environment, name))
+
+    def secrets(self, repository: str) -> list[SecretRow]:
+        rows: list[SecretRow] = self._tables.scan(self._tables.secrets, lambda row: row.repository == repository)
+        return sorted(rows, key=lambda row: (row.environment, row.name))
+
+    def vault(self, repository: str) -> VaultRow | None:
+        return self._tables.vaults.get(repository)
+
+    def save_vault(self, row: VaultRow) -> None:
+        self._tables.put(self._tables.vaults, row.repository, row)
 
     def insert_audit(self, entry: Audit) -> None:
         number = self.next_number("audit")

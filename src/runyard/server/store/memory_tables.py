@@ -36,6 +36,8 @@ class Tables:
         self.masks = Table()
         self.workers = Table()
         self.tokens = Table()
+        self.secrets = Table()
+        self.vaults = Table()
         self.audit = Table()
         self._journal: list[tuple[Table, Any, Any]] = []
 

@@ -26,9 +26,11 @@ if TYPE_CHECKING:
         Project,
         ResultRow,
         Run,
+        SecretRow,
         Token,
         TokenKind,
         Trigger,
+        VaultRow,
     )
 
 P = ParamSpec("P")
@@ -265,6 +267,22 @@ class People(Protocol):
 
     def touch_tokens(self, used: Mapping[str, int]) -> None:
         """When tokens were last used, by id; callers batch."""
+
+    # secrets: pk (repository, environment, name); vaults: pk (repository)
+    def save_secret(self, row: SecretRow) -> None:
+        """Insert or replace."""
+
+    def delete_secret(self, repository: str, environment: str, name: str) -> bool:
+        """Whether there was one."""
+
+    def secrets(self, repository: str) -> list[SecretRow]:
+        """All of a repository, by environment and name."""
+
+    def vault(self, repository: str) -> VaultRow | None:
+        """Its data key's row. Locks it where rows lock."""
+
+    def save_vault(self, row: VaultRow) -> None:
+        """Insert or replace."""
 
     # audit: pk (sequence)
     def insert_audit(self, entry: Audit) -> None:

@@ -25,8 +25,10 @@ __all__ = [
     "Project",
     "ResultRow",
     "Run",
+    "SecretRow",
     "Token",
     "Trigger",
+    "VaultRow",
 ]
 
 RunPhase: TypeAlias = Literal["pending", "running", "done"]
@@ -186,6 +188,30 @@ class Token(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     revoked_ns: int = 0
     used_ns: int = 0
     created_by: str = ""
+
+
+class SecretRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One secret of a repository, sealed under its data key. `environment` "" is the repository itself."""
+
+    repository: str
+    environment: str
+    name: str
+    value_sealed: bytes
+    updated_ns: int
+
+
+class VaultRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A repository's data key, never in clear.
+
+    `by_passphrase` is the key under a passphrase (with its `salt`), empty while there is none; `by_server` the key
+    under the server's own, empty while the vault is locked; it counts until `until_ns` (0: for good).
+    """
+
+    repository: str
+    by_passphrase: bytes = b""
+    salt: bytes = b""
+    by_server: bytes = b""
+    until_ns: int = 0
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

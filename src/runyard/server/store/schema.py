@@ -115,7 +115,18 @@ CREATE TABLE tokens (id TEXT PRIMARY KEY,
 CREATE TABLE audit (sequence {big} PRIMARY KEY, row {bytes} NOT NULL);
 """
 
-STEPS: Final = (Step(1, "the control plane", "expand", 1, _FIRST),)
+_VAULT: Final = """
+CREATE TABLE secrets (
+    repository TEXT NOT NULL, environment TEXT NOT NULL, name TEXT NOT NULL, row {bytes} NOT NULL,
+    PRIMARY KEY (repository, environment, name)
+);
+CREATE TABLE vaults (repository TEXT PRIMARY KEY, row {bytes} NOT NULL);
+"""
+
+STEPS: Final = (
+    Step(1, "the control plane", "expand", 1, _FIRST),
+    Step(2, "secrets of repositories", "expand", 1, _VAULT),
+)
 
 LATEST: Final = STEPS[-1].number
 OLDEST_READ: Final = 1

@@ -22,8 +22,10 @@ from runyard.server.store.rows import (
     Project,
     ResultRow,
     Run,
+    SecretRow,
     Token,
     Trigger,
+    VaultRow,
 )
 
 if TYPE_CHECKING:
@@ -38,8 +40,8 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _decoders: Final[dict[Any, Any]] = {
     kind: msgspec.msgpack.Decoder(kind).decode
     for kind in (
-        Attempt, Audit, Group, Job, JobBody, JobClass, MaskRow, OrderRow, Project, ResultRow, Run, Stride, Token,
-        Trigger, Worker,
+        Attempt, Audit, Group, Job, JobBody, JobClass, MaskRow, OrderRow, Project, ResultRow, Run, SecretRow,
+        Stride, Token, Trigger, VaultRow, Worker,
     )
 }  # fmt: skip
 _LIVE: Final = "phase IN ('leased', 'running', 'cancelling')"
@@ -538,6 +540,35 @@ class SqlTransaction:
         self._sql.many(
             "UPDATE tokens SET used_ns = ? WHERE id = ? AND used_ns < ?",
             [(time_ns, token_id, time_ns) for token_id, time_ns in used.items()],
+        )
+
+    def save_secret(self, row: SecretRow) -> None:
+        self._sql.do(
+            "INSERT INTO secrets (repository, environment, name, row) VALUES (?, ?, ?, ?)"
+            " ON CONFLICT (repository, environment, name) DO UPDATE SET row = excluded.row",
+            row.repository,
+            row.environment,
+            row.name,
+            _encode(row),
+        )
+
+    def delete_secret(self, repository: str, environment: str, name: str) -> bool:
+        statement = "DELETE FROM secrets WHERE repository = ? AND environment = ? AND name = ?"
+        return self._sql.do(statement, repository, environment, name) > 0
+
+    def secrets(self, repository: str) -> list[SecretRow]:
+        statement = "SELECT row FROM secrets WHERE repository = ? ORDER BY environment, name"
+        return self._all(SecretRow, statement, repository)
+
+    def vault(self, repository: str) -> VaultRow | None:
+        return self._one(VaultRow, f"SELECT row FROM vaults WHERE repository = ?{self._sql.locks}", repository)
+
+    def save_vault(self, row: VaultRow) -> None:
+        self._sql.do(
+            "INSERT INTO vaults (repository, row) VALUES (?, ?)"
+            " ON CONFLICT (repository) DO UPDATE SET row = excluded.row",
+            row.repository,
+            _encode(row),
         )
 
     def insert_audit(self, entry: Audit) -> None:
