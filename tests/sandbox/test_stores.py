@@ -45,6 +45,19 @@ def tar_of(files: dict[str, bytes | str | None]) -> bytes:
     return out.getvalue()
 
 
+def closed_tar(content: bytes) -> bytes:
+    """A folder that nobody may write, with a file in it."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        folder = tarfile.TarInfo("mod")
+        folder.type, folder.mode = tarfile.DIRTYPE, 0o555
+        tar.addfile(folder)
+        file = tarfile.TarInfo("mod/a")
+        file.size = len(content)
+        tar.addfile(file, io.BytesIO(content))
+    return out.getvalue()
+
+
 def publish(store: Store, tar: bytes, before: Generation | None = None, limit: int = LARGE) -> Mark:
     with store.staging() as staging:
         Path(staging.tar).write_bytes(tar)
@@ -249,6 +262,31 @@ def test_where_the_file_system_cannot_share_every_file_keeps_its_own(tmp_path: P
     shared = reflink.share(str(tmp_path / "before"), str(tmp_path / "after"))
     assert shared in (0, 1)
     assert (tmp_path / "after/a").read_text() == "same"
+
+
+def test_a_tree_of_folders_that_nobody_may_write_is_replaced_and_removed(tmp_path: Path) -> None:
+    """As an ordinary user, whom modes stop."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            os.chown(tmp_path, 64_099, 64_099) if os.geteuid() == 0 else None
+            os.chdir(tmp_path)
+            if os.geteuid() == 0:
+                os.setgroups([])
+                os.setresgid(64_099, 64_099, 64_099)
+                os.setresuid(64_099, 64_099, 64_099)
+            store = Store("stores", MINE)
+            publish(store, closed_tar(b"1"))
+            publish(store, closed_tar(b"2"))
+            found = read(store)
+            code = 0 if found == {"mod/a": "2"} and folders(Path("stores")) == ["gen"] else 2
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    for each in sorted(tmp_path.rglob("mod")):
+        each.chmod(0o755)
+    assert os.waitstatus_to_exitcode(status) == 0
 
 
 def test_a_mark_counts_and_sees_every_change(tmp_path: Path) -> None:

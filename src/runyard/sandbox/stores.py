@@ -153,7 +153,7 @@ class Store:
             yield Staging(self, folder)
         finally:
             os.close(lock)
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove_tree(folder)
 
     def publish(self, folder: str) -> None:
         """Put a whole generation in force. Raises MachineError when the key's lock isn't free in time."""
@@ -205,7 +205,7 @@ class Store:
             return  # its owner is about to make the lock, or somebody else removes it
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove_tree(folder)
         except OSError:
             return
         finally:
@@ -292,6 +292,19 @@ def mark_of(root: str) -> Mark:
             if kind == stat.S_IFDIR:
                 waiting.append(f"{path}/")
     return Mark(members=members, size=size, listing=digest.hexdigest())
+
+
+def _remove_tree(folder: str) -> None:
+    """Remove a tree of ours, also one whose folders nobody may write (a module cache of Go). Follows no link."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if not os.path.isdir(folder):  # noqa: PTH112
+        return
+    for here, names, _ in os.walk(folder):
+        for name in names:
+            path = f"{here}/{name}"
+            if not os.path.islink(path):  # noqa: PTH114
+                os.chmod(path, 0o700)  # noqa: PTH101
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _write(path: str, data: bytes) -> None:
