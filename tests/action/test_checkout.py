@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from runyard.action.checkout import CheckoutPlan, TreeCache, declares, plan_checkout
-from runyard.job import Checkout, InputError
+from runyard.action.checkout import CheckoutPlan, Reach, Repositories, TreeCache, declares, plan_checkout
+from runyard.action.checkout_build import submodule_url
+from runyard.action.checkout_inputs import refuse_fork
+from runyard.action.remotes import Remotes
+from runyard.job import Checkout, InputError, MachineError
 
 ENV = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -134,7 +137,10 @@ def test_hooks_and_filters_of_a_repository_do_not_run_outside(source: Path, tmp_
     [
         ({}, CheckoutPlan()),
         ({"fetch-depth": "0", "path": "sub/x", "clean": "false"}, CheckoutPlan(depth=0, path="sub/x", clean=False)),
-        ({"Ref": "main", "token": "t", "persist-credentials": "false"}, CheckoutPlan(ref="main")),
+        (
+            {"Ref": "main", "token": "t", "persist-credentials": "false"},
+            CheckoutPlan(ref="main", token="t", persist=False),
+        ),
         ({"repository": "Octo/Demo", "submodules": "false", "lfs": "false", "sparse-checkout": ""}, CheckoutPlan()),
         ({"fetch-tags": "true"}, CheckoutPlan(tags=True)),
     ],
@@ -145,8 +151,8 @@ def test_inputs(inputs: dict[str, str], plan: CheckoutPlan) -> None:
 
 def test_inputs_that_it_cannot_give_are_all_named() -> None:
     with pytest.raises(InputError) as caught:
-        plan_checkout({"repository": "other/repo", "submodules": "true", "lfs": "true", "nosuch": "x"}, "octo/demo")
-    for name in ("other/repo", "submodules", "lfs", "nosuch"):
+        plan_checkout({"ssh-key": "k", "lfs": "true", "nosuch": "x"}, "octo/demo")
+    for name in ("ssh-key", "lfs", "nosuch"):
         assert name in str(caught.value)
 
 
@@ -169,3 +175,138 @@ def test_a_path_out_of_the_workspace_is_refused(path: str) -> None:
 )
 def test_declared_versions(path: str, ref: str, known: bool) -> None:
     assert declares(path, ref) is known
+
+
+# --- what newer versions ask for
+
+
+@pytest.mark.parametrize(
+    ("inputs", "known"),
+    [
+        ({"lfs": "false", "ssh-key": ""}, True),
+        ({"LFS": "true"}, False),
+        ({"lfs": None}, False),
+        ({"ssh-key": None}, False),
+        ({"ref": None, "submodules": "recursive"}, True),
+    ],
+)
+def test_inputs_with_which_the_original_runs(inputs: dict[str, str | None], known: bool) -> None:
+    assert declares("", "v4", inputs) is known
+
+
+@pytest.mark.parametrize(
+    ("depth", "read"), [("", 1), ("0", 0), ("3", 3), ("2.9", 2), ("-1", 0), ("many", 0), ("nan", 0), ("inf", 0)]
+)
+def test_a_depth_is_read_as_the_original_reads_it(depth: str, read: int) -> None:
+    assert plan_checkout({"fetch-depth": depth}, "o/r").depth == read
+
+
+def test_lines_of_a_sparse_checkout_and_words_that_are_not_true() -> None:
+    given = {"sparse-checkout": " docs \n\nsrc\n", "clean": "no", "submodules": "Recursive", "persist-credentials": ""}
+    plan = plan_checkout(given, "o/r")
+    assert (plan.sparse, plan.clean, plan.submodules, plan.recursive) == (("docs", "src"), False, True, True)
+    assert plan.persist
+    for wrong in ("r", "/r", "o/", "a/b/c"):
+        with pytest.raises(InputError, match="owner"):
+            plan_checkout({"repository": wrong}, "o/r")
+
+
+FORK = {
+    "repository": {"id": 1},
+    "pull_request": {"head": {"sha": "a" * 40, "repo": {"id": 2, "full_name": "fork/r"}}, "merge_commit_sha": "b" * 40},
+}
+RUN = {
+    "repository": {"id": 1},
+    "workflow_run": {
+        "event": "pull_request",
+        "head_repository": {"id": 2, "full_name": "fork/r"},
+        "head_sha": "c" * 40,
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("event_name", "event", "inputs", "refused"),
+    [
+        ("pull_request_target", FORK, {}, False),
+        ("pull_request_target", FORK, {"ref": "A" * 40}, True),
+        ("pull_request_target", FORK, {"ref": "refs/pull/3/merge"}, True),
+        ("pull_request_target", FORK, {"ref": "main"}, False),
+        ("pull_request_target", FORK, {"repository": "Fork/R"}, True),
+        ("pull_request_target", FORK, {"ref": "a" * 40, "allow-unsafe-pr-checkout": "true"}, False),
+        ("pull_request_target", {**FORK, "repository": {"id": 2}}, {"ref": "a" * 40}, False),
+        ("pull_request", FORK, {"ref": "a" * 40}, False),
+        ("workflow_run", RUN, {"ref": "c" * 40}, True),
+        ("workflow_run", {**RUN, "workflow_run": {"event": "push"}}, {"ref": "c" * 40}, False),
+    ],
+)
+def test_code_of_a_fork_in_a_workflow_with_the_rights_of_the_base(
+    event_name: str, event: dict[str, object], inputs: dict[str, str], refused: bool
+) -> None:
+    plan = plan_checkout(inputs, "o/r")
+    if refused:
+        with pytest.raises(InputError, match="fork pull request"):
+            refuse_fork(plan, event_name, event, "o/r")
+    else:
+        refuse_fork(plan, event_name, event, "o/r")
+
+
+@pytest.mark.parametrize(
+    ("url", "means"),
+    [
+        ("../lib.git", "https://github.com/octo/lib.git"),
+        ("../../other/lib", "https://github.com/other/lib"),
+        ("../../../../../etc", "https://github.com/etc"),
+        ("git@github.com:o/r.git", "https://github.com/o/r.git"),
+        ("https://example.org/x", "https://example.org/x"),
+    ],
+)
+def test_what_the_address_of_a_submodule_means(url: str, means: str) -> None:
+    assert submodule_url(url, "https://github.com/octo/demo") == means
+
+
+@pytest.mark.parametrize(
+    "url", ["file:///etc", "ext::sh -c x", "ssh://git@example.org/x", "https://u:p@github.com/o/r"]
+)
+def test_a_submodule_is_read_over_https_alone(url: str) -> None:
+    with pytest.raises(InputError, match="not read over https"):
+        Repositories(Reach()).submodule(url, "s", "a" * 40)
+
+
+def test_hosts_that_are_not_on_the_list_are_not_asked() -> None:
+    for url in ("https://example.org/o/r", "http://169.254.169.254/latest", "https://github.com.example.org/o/r"):
+        with pytest.raises(MachineError, match="not fetched from"):
+            Repositories(Reach()).submodule(url, "s", "a" * 40)
+    with pytest.raises(MachineError, match=r"not fetched from example\.org"):
+        Repositories(Reach(), server="https://example.org").other("o/r")
+    remote = Repositories(Reach(token="tok")).submodule("https://github.com/o/r/x", "s", "a" * 40)
+    assert "GIT_CONFIG_VALUE_0" in remote.env
+    allowed = Reach(token="tok", remotes=Remotes(hosts=("github.com", "example.org")))
+    assert "GIT_CONFIG_VALUE_0" not in Repositories(allowed).submodule("https://example.org/o/r", "s", "a" * 40).env
+
+
+@pytest.mark.parametrize("name", ["../evil", "/evil", "a/../../evil", ".git/evil"])
+def test_a_submodule_whose_name_leads_elsewhere(source: Path, tmp_path: Path, name: str) -> None:
+    (source / ".gitmodules").write_text(f'[submodule "{name}"]\n\tpath = a\n\turl = ../x\n')
+    git(source, "update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},a")
+    git(source, "add", ".gitmodules")
+    git(source, "commit", "-q", "-m", "evil")
+    with pytest.raises(InputError, match="leads elsewhere"):
+        make(source, tmp_path / "cache", CheckoutPlan(submodules=True))
+    assert not [each for each in (tmp_path / "cache").rglob("*") if "evil" in each.name]
+
+
+def test_an_annotated_tag_stays_one_and_other_plans_are_other_trees(source: Path, tmp_path: Path) -> None:
+    git(source, "tag", "-a", "-m", "two", "v2")
+    tree = make(source, tmp_path / "cache", CheckoutPlan(ref="v2"))
+    assert git(tree, "cat-file", "-t", "v2") == "tag"
+    plans = [
+        CheckoutPlan(),
+        CheckoutPlan(sparse=("x",)),
+        CheckoutPlan(sparse=("x",), cone=False),
+        CheckoutPlan(tags=True),
+    ]
+    made = [make(source, tmp_path / "cache", plan) for plan in plans]
+    assert len(set(made)) == len(plans)
+    assert {each.name for each in made[1].iterdir()} == {".git", ".gitattributes", "hidden", "run.sh", "link", "second"}
+    assert {each.name for each in made[2].iterdir()} == {".git"}

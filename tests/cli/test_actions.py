@@ -35,7 +35,7 @@ jobs:
       - uses: ./local
       - uses: actions/checkout@v4
         with:
-          submodules: recursive
+          submodules-of: recursive
           ref: main
       - uses: docker://alpine:3
 """
@@ -53,7 +53,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         tmp_path / "repo",
         {
             ".github/workflows/ci.yml": CI.replace("      - uses: actions/checkout@v4\n        with:\n", "").replace(
-                "          submodules: recursive\n          ref: main\n", ""
+                "          submodules-of: recursive\n          ref: main\n", ""
             ),
             "local/action.yml": "runs: {using: composite, steps: [{uses: o/leaf@v1}]}\n",
         },

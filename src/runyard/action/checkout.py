@@ -1,7 +1,9 @@
-"""The built-in `actions/checkout`: what it is asked for, and the tree it gives, made once and kept by content.
+"""The built-in `actions/checkout`: the tree of a checkout, made once and kept by content.
 
-Git runs outside the sandbox, on the run's own repository, with neither the user's nor the machine's configuration, and
-writes only into the cache. What a job gets is an overlay of that tree with a `.git` as the original leaves it.
+Git runs outside the sandbox, with neither the user's nor the machine's configuration, and writes only into the cache.
+The run's own repository is read from this machine; another one from the mirror of actions, else from the hosts that
+actions may come from, with the token where it is for that host. What a job gets is an overlay of that tree with a
+`.git` as the original leaves it.
 """
 
 from __future__ import annotations
@@ -9,10 +11,8 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import posixpath
 import re
 import shutil
-import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -20,134 +20,112 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from runyard.action.checkout_build import Wanted, build, check_filter, must, run_git_plain
+from runyard.action.checkout_inputs import SHA, CheckoutPlan, declares, plan_checkout
+from runyard.action.remotes import ASK_DEADLINE_S, Remote, Remotes, check_ref, check_repository, host_of, is_commit
 from runyard.job import InputError, MachineError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
 
     from runyard.job import Checkout
 
-_DECLARED = re.compile(r"(v[2-7](\.[0-9]+){0,2}|main|[0-9a-f]{40})\Z")
-"""References whose behaviour this adapter has: majors 2 to 7 agree in the inputs below; a commit is taken for one."""
-
-GIT_TIMEOUT_S = 900.0
-LOCK_TIMEOUT_S = 900.0
-_FETCHED: Final = "refs/runyard/fetched"
-KEPT_TREES = 20
-KEPT_AT_LEAST_S = 24 * 3600.0
-
-_WITHOUT_EFFECT: Final = frozenset(
-    {
-        "token",
-        "persist-credentials",
-        "set-safe-directory",
-        "show-progress",
-        "allow-unsafe-pr-checkout",
-        "github-server-url",
-        "ssh-user",
-        "ssh-strict",
-        "ssh-known-hosts",
-    }
-)
-"""Taken and without effect: the repository is read outside the sandbox and no credential comes into it."""
-
-_ONLY_EMPTY: Final = {
-    "ssh-key": "",
-    "filter": "",
-    "sparse-checkout": "",
-    "lfs": "false",
-    "submodules": "false",
-}
-_KNOWN: Final = frozenset(
-    {
-        "repository",
-        "ref",
-        "path",
-        "clean",
-        "fetch-depth",
-        "fetch-tags",
-        "sparse-checkout-cone-mode",
-        *_ONLY_EMPTY,
-        *_WITHOUT_EFFECT,
-    }
-)
-
-
-class CheckoutPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What one checkout step asks for. `ref` is "" for the run's own commit; `depth` 0 is the whole history."""
-
-    path: str = "."
-    ref: str = ""
-    depth: int = 1
-    tags: bool = False
-    clean: bool = True
+LOCK_TIMEOUT_S: Final = 900.0
+KEPT_TREES: Final = 20
+KEPT_AT_LEAST_S: Final = 24 * 3600.0
+_SYMREF = re.compile(r"ref: (refs/heads/\S+)\tHEAD")
 
 
 class CheckedOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A tree in the cache: its folder, the commit at HEAD, the ref it was made for."""
+    """A tree in the cache: its folder, the commit at HEAD, the full ref it was made for ("" for a commit alone)."""
 
     folder: str
     commit: str
     ref: str
 
 
-def declares(path: str, ref: str) -> bool:
-    """Whether this adapter has the behaviour of that reference."""
-    return not path and _DECLARED.match(ref) is not None
+class Reach(msgspec.Struct, frozen=True, kw_only=True):
+    """What may be asked beyond the run's own repository. `token` is for the host of `server_url` alone.
+
+    `server_url` is where the run's repositories are (`https://github.com`). No repr: the token is a secret.
+    """
+
+    remotes: Remotes = Remotes()
+    server_url: str = "https://github.com"
+    token: str = ""
+    offline: bool = False
+
+    def __repr__(self) -> str:
+        return f"<Reach to {self.server_url}>"
 
 
-def plan_checkout(inputs: Mapping[str, str], repository: str) -> CheckoutPlan:
-    """Read the inputs of `with`. Raises InputError naming every one that this adapter can't give."""
-    given = {name.lower(): value.strip() for name, value in inputs.items()}
-    refused = [
-        f"{name}: {given[name]}"
-        for name, plain in _ONLY_EMPTY.items()
-        if given.get(name, plain).lower() not in {plain, ""}
-    ]
-    if given.get("repository", "") and given["repository"].lower() != repository.lower():
-        refused.append(f"repository: {given['repository']}")
-    refused += [f"{name} (unknown)" for name in sorted(set(given) - _KNOWN)]
-    if refused:
-        raise InputError(
-            "the built-in actions/checkout does not do " + ", ".join(refused),
-            code="action.checkout",
-            remedy="Leave these inputs out, or run the original with --no-native where it is available.",
-        )
-    depth = given.get("fetch-depth", "1") or "1"
-    if not depth.isdigit():
-        raise InputError(f"fetch-depth: {depth} is no number", code="action.checkout")
-    return CheckoutPlan(
-        path=_inside(given.get("path", "")),
-        ref=given.get("ref", ""),
-        depth=int(depth),
-        tags=given.get("fetch-tags", "").lower() == "true",
-        clean=given.get("clean", "true").lower() != "false",
-    )
+class Repositories:
+    """Opens repositories by name or address, as far as they may be. `own` is the run's, on this machine."""
+
+    def __init__(
+        self, reach: Reach, own: Checkout | None = None, server: str = "", stop: Callable[[], bool] | None = None
+    ) -> None:
+        self._reach = reach
+        self._own = own
+        self._server = server
+        self._stop = stop
+
+    def own(self, git_dir: str) -> Remote:
+        """The run's own repository."""
+        return Remote(f"file://{Path(git_dir).resolve()}", stop=self._stop)
+
+    def other(self, repository: str, commit: str = "") -> Remote:
+        """Another one: from the mirror where it has it (and that commit), else from its server."""
+        check_repository(repository)
+        reach = self._reach
+        if reach.remotes.mirror:
+            bare = Path(reach.remotes.mirror, f"{repository.lower()}.git")
+            if (bare / "HEAD").is_file() and (not commit or _has(str(bare), commit)):
+                return Remote(f"file://{bare}", stop=self._stop)
+        server = self._server or reach.server_url
+        if host_of(server) == host_of(reach.server_url):
+            return self._remote(reach.remotes.address(repository))
+        return self._remote(self._allowed(f"{server}/{repository}"))
+
+    def submodule(self, url: str, name: str, commit: str) -> Remote:
+        """See Origins."""
+        if self._own is not None and self._own.git_dir is not None:
+            kept = Path(self._own.git_dir, "modules", name)
+            if (kept / "HEAD").is_file() and _has(str(kept), commit):
+                return Remote(f"file://{kept.resolve()}", stop=self._stop)
+        scheme, _, rest = url.partition("://")
+        host, _, path = rest.partition("/")
+        if scheme not in {"http", "https"} or "@" in host:
+            raise InputError(f"submodule {name}: {_shown(url)} is not read over https", code="action.checkout")
+        repository = path.removesuffix("/").removesuffix(".git")
+        if host.lower() == host_of(self._server or self._reach.server_url) and repository.count("/") == 1:
+            return self.other(repository, commit)
+        return self._remote(self._allowed(url))
+
+    def _allowed(self, url: str) -> str:
+        """That address, where its host is on the list."""
+        if host_of(url) not in self._reach.remotes.allowed() or not url.startswith(("https://", "http://127.0.0.1")):
+            raise MachineError(
+                f"repositories are not fetched from {host_of(url) or _shown(url)}",
+                code="action.host",
+                remedy="RUNYARD_ACTIONS_HOSTS names the hosts that may be asked.",
+            )
+        return url
+
+    def _remote(self, address: str) -> Remote:
+        reach = self._reach
+        if reach.offline and not address.startswith("file://"):
+            raise MachineError(
+                f"{address} is not on this machine, and --offline asks nobody",
+                code="action.missing",
+                remedy="runyard actions mirror fetches repositories, while there is a network.",
+            )
+        trusted = {host_of(self._server or reach.server_url), host_of(reach.remotes.url)}
+        return Remote(address, reach.token if host_of(address) in trusted else "", self._stop)
 
 
-def _inside(path: str) -> str:
-    """The path below the workspace; the original refuses one that leads out."""
-    normal = posixpath.normpath(path or ".")
-    if normal.startswith(("/", "..")):
-        raise InputError(f"path: {path} is not under the workspace", code="action.checkout")
-    return normal
-
-
-class _Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """One tree to make: everything that it depends on."""
-
-    git_dir: str
-    commit: str
-    ref: str
-    depth: int
-    tags: bool
-    origin: str
-
-    def key(self) -> str:
-        """Its name in the cache. A deeper history depends on what the repository has besides the commit."""
-        parts: tuple[str, ...] = (self.commit, self.ref, str(self.depth), str(self.tags), self.origin)
-        parts += () if self.depth == 1 else (self.git_dir, _refs(self.git_dir))
-        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40]
+def _shown(url: str) -> str:
+    return re.sub(r"//[^/@]*@", "//", url)
 
 
 class TreeCache:
@@ -156,44 +134,96 @@ class TreeCache:
     Blocking; for use in a thread.
     """
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, stop: Callable[[], bool] | None = None) -> None:
         self._folder = Path(folder) / "trees"
+        self._stop = stop
 
-    def get(self, source: Checkout, plan: CheckoutPlan, *, ref: str, server_url: str) -> CheckedOut:
+    def get(
+        self,
+        source: Checkout | None,
+        plan: CheckoutPlan,
+        *,
+        ref: str,
+        server_url: str = "",
+        reach: Reach | None = None,
+    ) -> CheckedOut:
         """The tree for a checkout; `ref` is the run's (`refs/heads/main`). Raises InputError, MachineError."""
-        if source.git_dir is None:
-            raise MachineError(
-                "this run has no local repository to check out from",
-                code="action.no_repository",
-                remedy="Run it where the repository is.",
-            )
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        commit = source.commit
-        if plan.ref and plan.ref not in {ref, source.commit}:
-            ref, commit = _resolve(source.git_dir, plan.ref)
-        wanted = _Wanted(
-            git_dir=source.git_dir,
+        reach = reach or Reach(server_url=server_url or "https://github.com")
+        check_filter(plan.filter)
+        repositories = Repositories(reach, None if plan.repository else source, plan.server, self._stop)
+        if plan.repository:
+            remote, ref, commit = self._find_other(repositories, plan)
+            name, known = plan.repository, remote.url
+            refs = self._refs(remote) if plan.depth != 1 or plan.tags else ""
+        else:
+            if source is None or source.git_dir is None:
+                raise MachineError(
+                    "this run has no local repository to check out from",
+                    code="action.no_repository",
+                    remedy="Run it where the repository is.",
+                )
+            commit = source.commit
+            if plan.ref and plan.ref not in {ref, source.commit}:
+                ref, commit = _resolve(source.git_dir, plan.ref)
+            remote = repositories.own(source.git_dir)
+            name, known = source.repository, source.git_dir
+            refs = _refs(source.git_dir) if plan.depth != 1 or plan.tags else ""
+        wanted = Wanted(
             commit=commit,
             ref=ref,
             depth=plan.depth,
             tags=plan.tags,
-            origin=f"{server_url}/{source.repository}",
+            origin=f"{plan.server or reach.server_url}/{name}",
+            local=remote.url.startswith("file://"),
+            filter=plan.filter,
+            sparse=plan.sparse,
+            cone=plan.cone,
+            submodules=plan.submodules,
+            recursive=plan.recursive,
         )
-        folder = self._folder / wanted.key()
+        # A deeper history depends on what the repository has besides the commit.
+        key = _key(wanted, *((known, refs) if refs else ()))
+        folder = self._folder / key
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not folder.is_dir():
-            self._make(folder, wanted)
+            self._make(folder, wanted, remote, repositories)
             self._forget_oldest()
         os.utime(folder)
         return CheckedOut(folder=str(folder), commit=commit, ref=ref)
 
-    def _make(self, folder: Path, wanted: _Wanted) -> None:
+    def _find_other(self, repositories: Repositories, plan: CheckoutPlan) -> tuple[Remote, str, str]:
+        """Where another repository is, and what the ref means there. Always asks: who can't read it gets no tree."""
+        if SHA.match(plan.ref):
+            commit = plan.ref.lower()
+            remote = repositories.other(plan.repository, commit)
+            remote.check_readable()
+            return remote, "", commit
+        remote = repositories.other(plan.repository)
+        if not plan.ref:
+            found = _default_branch(remote)
+        else:
+            check_ref(plan.ref)
+            # Unlike an action's reference a branch wins over a tag.
+            found = None if plan.ref.startswith("refs/") else remote.find_named(f"refs/heads/{plan.ref}")
+            found = found or remote.find_named(plan.ref)
+        if found is None:
+            raise InputError(
+                f"A branch or tag with the name '{plan.ref or 'HEAD'}' could not be found in {plan.repository}",
+                code="action.checkout",
+            )
+        return remote, *found
+
+    def _refs(self, remote: Remote) -> str:
+        return remote.ask(["ls-remote", "--quiet", "--", remote.url], ASK_DEADLINE_S).decode("utf-8", "replace")
+
+    def _make(self, folder: Path, wanted: Wanted, remote: Remote, repositories: Repositories) -> None:
         with (self._folder / ".lock").open("a+b") as lock:
             _lock(lock.fileno())
             if folder.is_dir():
                 return
             making = Path(tempfile.mkdtemp(prefix="making-", dir=self._folder))
             try:
-                _build(making, wanted)
+                build(making, wanted, remote, repositories)
                 making.chmod(0o755)
                 making.rename(folder)
             except BaseException:
@@ -207,6 +237,11 @@ class TreeCache:
         for each in trees[KEPT_TREES:]:
             if time.time() - each.stat().st_mtime > KEPT_AT_LEAST_S:
                 shutil.rmtree(each, ignore_errors=True)
+
+
+def _key(wanted: Wanted, *more: str) -> str:
+    """The name of a tree in the cache: everything that it depends on."""
+    return hashlib.sha256(msgspec.json.encode([2, msgspec.to_builtins(wanted), *more])).hexdigest()[:40]
 
 
 def _lock(descriptor: int) -> None:
@@ -224,91 +259,33 @@ def _lock(descriptor: int) -> None:
 
 def _refs(git_dir: str) -> str:
     """All branches and tags with their commits."""
-    return _must(["for-each-ref", "--format=%(objectname) %(refname)", "refs/heads", "refs/tags"], git_dir)
+    return must(["for-each-ref", "--format=%(objectname) %(refname)", "refs/heads", "refs/tags"], git_dir)
+
+
+def _has(git_dir: str, commit: str) -> bool:
+    return run_git_plain(["cat-file", "-e", f"{commit}^{{commit}}"], git_dir).returncode == 0
+
+
+def _default_branch(remote: Remote) -> tuple[str, str] | None:
+    """The branch that HEAD of a repository names, with its commit."""
+    said = remote.ask(["ls-remote", "--quiet", "--symref", "--", remote.url, "HEAD"], ASK_DEADLINE_S)
+    text = said.decode("utf-8", "replace")
+    ref = _SYMREF.search(text)
+    commits = [row.partition("\t")[0] for row in text.splitlines() if row.endswith("\tHEAD")]
+    commit = next((each for each in commits if is_commit(each)), "")
+    return (ref[1], commit) if ref is not None and commit else None
 
 
 def _resolve(git_dir: str, wanted: str) -> tuple[str, str]:
     """A ref input as the original reads it: a full ref, a commit, a branch, a tag."""
     for ref in (wanted, f"refs/heads/{wanted}", f"refs/remotes/origin/{wanted}", f"refs/tags/{wanted}"):
-        if ref == wanted and not (wanted.startswith("refs/") or re.fullmatch(r"[0-9a-fA-F]{40}", wanted)):
+        if ref == wanted and not (wanted.startswith("refs/") or SHA.match(wanted)):
             continue
-        done = _git(["rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}"], git_dir)
+        done = run_git_plain(["rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}"], git_dir)
         if done.returncode == 0:
             full = ref.replace("refs/remotes/origin/", "refs/heads/") if ref.startswith("refs/") else ""
             return full, done.stdout.decode().strip()
     raise InputError(f"ref: the repository has no branch, tag or commit '{wanted}'", code="action.checkout")
 
 
-def _build(making: Path, wanted: _Wanted) -> None:
-    """A repository as the original leaves it: origin, the branch or a detached HEAD, an index that matches the tree."""
-    commit, ref = wanted.commit, wanted.ref
-    branch = ref.removeprefix("refs/heads/") if ref.startswith("refs/heads/") else ""
-    own = str(making / ".git")
-    _must(["init", "--quiet", f"--initial-branch={branch or 'main'}", str(making)], None)
-    _must(["remote", "add", "origin", wanted.origin], own)
-    fetch = ["fetch", "--quiet", "--no-recurse-submodules", "--no-write-fetch-head"]
-    fetch.append("--tags" if wanted.tags or not wanted.depth else "--no-tags")
-    if wanted.depth:
-        fetch.append(f"--depth={wanted.depth}")
-    fetch.append("--upload-pack=git -c safe.directory=* -c uploadpack.allowAnySHA1InWant=true upload-pack")
-    fetch += [f"file://{Path(wanted.git_dir).resolve()}", f"+{commit}:{_FETCHED}"]
-    if not wanted.depth:
-        fetch.append("+refs/heads/*:refs/remotes/origin/*")
-    _must(fetch, own)
-    _must(["update-ref", _tracking(ref), commit], own)
-    _must(["update-ref", "-d", _FETCHED], own)
-    if branch:
-        _must(["update-ref", f"refs/heads/{branch}", commit], own)
-        _must(["config", f"branch.{branch}.remote", "origin"], own)
-        _must(["config", f"branch.{branch}.merge", f"refs/heads/{branch}"], own)
-    else:
-        _must(["update-ref", "--no-deref", "HEAD", commit], own)
-    _must(["--work-tree", str(making), "reset", "--hard", "--quiet"], own)
-
-
-def _tracking(ref: str) -> str:
-    """Where the original keeps what it fetched."""
-    if ref.startswith("refs/heads/"):
-        return "refs/remotes/origin/" + ref.removeprefix("refs/heads/")
-    if ref.startswith("refs/pull/"):
-        return "refs/remotes/pull/" + ref.removeprefix("refs/pull/")
-    return ref if ref.startswith("refs/tags/") else "refs/remotes/origin/checkout"
-
-
-def _must(arguments: list[str], git_dir: str | None) -> str:
-    done = _git(arguments, git_dir)
-    if done.returncode:
-        said = done.stderr.decode("utf-8", "replace").strip()
-        raise MachineError(f"git {arguments[0]} failed: {said}", code="action.git")
-    return done.stdout.decode("utf-8", "replace")
-
-
-def _git(arguments: list[str], git_dir: str | None) -> subprocess.CompletedProcess[bytes]:
-    """One git command without anybody's configuration, hooks, filters or prompts."""
-    settings = ["-c", "core.hooksPath=/dev/null", "-c", "gc.auto=0", "-c", "core.fsmonitor=false"]
-    settings += ["-c", "safe.directory=*", "-c", "protocol.file.allow=always", "-c", "checkout.workers=0"]
-    where = [f"--git-dir={git_dir}"] if git_dir is not None else []
-    try:
-        return subprocess.run(
-            ["git", *settings, *where, *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-            cwd="/",
-            timeout=GIT_TIMEOUT_S,
-            env={
-                "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
-                "HOME": "/nonexistent",
-                "LC_ALL": "C",
-                "GIT_CONFIG_NOSYSTEM": "1",
-                "GIT_CONFIG_GLOBAL": os.devnull,
-                "GIT_TERMINAL_PROMPT": "0",
-                "GIT_LFS_SKIP_SMUDGE": "1",
-            },
-        )
-    except FileNotFoundError as error:
-        raise MachineError(
-            "git is not installed", code="action.no_git", remedy="Install git, for example: apt-get install git"
-        ) from error
-    except subprocess.TimeoutExpired as error:
-        raise MachineError(f"git {arguments[0]} took longer than {GIT_TIMEOUT_S:g} s", code="action.git") from error
+__all__ = ["CheckedOut", "CheckoutPlan", "Reach", "Repositories", "TreeCache", "declares", "plan_checkout"]

@@ -42,21 +42,27 @@ CHECKOUT: Final = Declaration(
     repository="actions/checkout",
     majors=(2, 3, 4, 5, 6, 7),
     inputs=(
-        *_texts("ref", "path"),
-        DeclaredInput(name="repository", values=("${{ github.repository }}",), default="${{ github.repository }}"),
-        DeclaredInput(name="clean", values=YES_NO, default="true"),
+        *_texts("ref", "path", "token", "filter", "sparse-checkout", "github-server-url"),
+        DeclaredInput(name="repository", default="${{ github.repository }}"),
         DeclaredInput(name="fetch-depth", default="1"),
-        DeclaredInput(name="fetch-tags", values=YES_NO, default="false"),
-        *(DeclaredInput(name=name, values=("",)) for name in ("ssh-key", "filter", "sparse-checkout")),
-        *(DeclaredInput(name=name, values=("false",), default="false") for name in ("lfs", "submodules")),
-        *_texts(
-            *("token", "persist-credentials", "set-safe-directory", "show-progress", "github-server-url"),
-            *("ssh-user", "ssh-strict", "ssh-known-hosts", "sparse-checkout-cone-mode"),
-            effect=False,
+        *(
+            DeclaredInput(name=name, values=YES_NO, default="true")
+            for name in ("clean", "persist-credentials", "sparse-checkout-cone-mode")
         ),
+        *(
+            DeclaredInput(name=name, values=YES_NO, default="false")
+            for name in ("fetch-tags", "allow-unsafe-pr-checkout")
+        ),
+        DeclaredInput(name="submodules", values=("true", "false", "recursive"), default="false"),
+        DeclaredInput(name="ssh-key", values=("",)),
+        DeclaredInput(name="lfs", values=("false",), default="false"),
+        *_texts("set-safe-directory", "show-progress", "ssh-user", "ssh-strict", "ssh-known-hosts", effect=False),
     ),
     outputs=("ref", "commit"),
-    effects=("the workspace holds the run's commit",),
+    effects=(
+        "the folder holds the commit, with its history as far as it was asked for",
+        "a token that was given stays in git's configuration until the end of the job",
+    ),
 )
 
 _CACHE_INPUTS: Final = (

@@ -17,9 +17,9 @@ def built_in(step: ActionStep) -> str | None:
     """
     match (step.repository or "").lower():
         case "actions/checkout":
-            from runyard.action.checkout import declares
+            from runyard.action.checkout_inputs import declares
 
-            return "checkout" if declares(step.path, step.ref) else None
+            return "checkout" if declares(step.path, step.ref, _inputs(step)) else None
         case "actions/cache":
             from runyard.action import cache
 
@@ -31,11 +31,16 @@ def built_in(step: ActionStep) -> str | None:
         case "actions/download-artifact":
             from runyard.action.artifacts import declares_download
 
-            return "download_artifact" if declares_download(step.path, step.ref, _input_names(step)) else None
+            return "download_artifact" if declares_download(step.path, step.ref, list(_inputs(step))) else None
     return None
 
 
-def _input_names(step: ActionStep) -> list[str]:
+def _inputs(step: ActionStep) -> dict[str, str | None]:
+    """The inputs of `with` by name; None for a value that an expression gives."""
     if not isinstance(step.inputs, MappingToken):
-        return []
-    return [entry.key.value for entry in step.inputs.entries if isinstance(entry.key, TextToken)]
+        return {}
+    return {
+        entry.key.value: entry.value.value if isinstance(entry.value, TextToken) else None
+        for entry in step.inputs.entries
+        if isinstance(entry.key, TextToken)
+    }

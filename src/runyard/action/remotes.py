@@ -53,13 +53,16 @@ class Remotes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     hosts: tuple[str, ...] = ()
     mirror: str = ""
 
+    def allowed(self) -> tuple[str, ...]:
+        """The hosts that may be asked."""
+        return self.hosts or tuple(host_of(each) for each in (self.url, *self.owners.values()))
+
     def address(self, repository: str) -> str:
         """The address of one repository. Raises InputError for a name that is none, MachineError for a refused host."""
         check_repository(repository)
         base = self.owners.get(repository.partition("/")[0].lower(), self.url)
         parts = urlsplit(base)
-        allowed = self.hosts or tuple(host_of(each) for each in (self.url, *self.owners.values()))
-        if parts.scheme != "file" and host_of(base) not in allowed:
+        if parts.scheme != "file" and host_of(base) not in self.allowed():
             raise MachineError(
                 f"actions are not fetched from {host_of(base) or base}",
                 code="action.host",
@@ -153,7 +156,7 @@ class Remote:
         self._stop = stop
         from runyard.action.git_call import git_environment
 
-        self._env = git_environment(url, token, protocol=urlsplit(url).scheme)
+        self.env = git_environment(url, token, protocol=urlsplit(url).scheme)
         self._with_token = bool(token)
 
     def find(self, ref: str) -> str | None:
@@ -168,7 +171,7 @@ class Remote:
         """The same with the full name of the branch or tag."""
         names = [ref] if ref.startswith("refs/") else [f"refs/tags/{ref}", f"refs/heads/{ref}"]
         wanted = [each for name in names for each in (f"{name}^{{}}", name)]
-        listed = self._ask(["ls-remote", "--quiet", "--", self.url, *wanted], ASK_DEADLINE_S)
+        listed = self.ask(["ls-remote", "--quiet", "--", self.url, *wanted], ASK_DEADLINE_S)
         found: dict[str, str] = {}
         for line in listed.decode("utf-8", "replace").splitlines():
             commit, _, name = line.partition("\t")
@@ -181,13 +184,13 @@ class Remote:
 
     def check_readable(self) -> None:
         """Raises MachineError where this repository can't be read with this token."""
-        self._ask(["ls-remote", "--quiet", "--", self.url, "HEAD"], ASK_DEADLINE_S)
+        self.ask(["ls-remote", "--quiet", "--", self.url, "HEAD"], ASK_DEADLINE_S)
 
     def fetch(self, commit: str, into: Path, name: str = FETCHED, *, ref: str = "") -> None:
         """Bring one commit without its history into the bare repository `into`, as `name`. Raises MachineError."""
         fetch = ["fetch", "--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head"]
         try:
-            self._ask([*fetch, "--", self.url, f"+{commit}:{name}"], FETCH_DEADLINE_S, git_dir=into)
+            self.ask([*fetch, "--", self.url, f"+{commit}:{name}"], FETCH_DEADLINE_S, git_dir=into)
         except MachineError as error:
             if error.code != "action.not_offered" or not ref or is_commit(ref):
                 raise
@@ -195,22 +198,22 @@ class Remote:
             source = ref if ref.startswith("refs/") else f"refs/*/{ref}"
             for each in [source] if "*" not in source else [f"refs/tags/{ref}", f"refs/heads/{ref}"]:
                 try:
-                    self._ask([*fetch, "--", self.url, f"+{each}:{name}"], FETCH_DEADLINE_S, git_dir=into)
+                    self.ask([*fetch, "--", self.url, f"+{each}:{name}"], FETCH_DEADLINE_S, git_dir=into)
                     return
                 except MachineError as other:
                     if other.code != "action.not_offered":
                         raise
             raise
 
-    def _ask(self, arguments: list[str], deadline_s: float, *, git_dir: Path | None = None) -> bytes:
-        """One command that talks to the server, repeated where that can help."""
+    def ask(self, arguments: list[str], deadline_s: float, *, git_dir: Path | None = None) -> bytes:
+        """What one git command that talks to the server prints; repeated where that can help. Raises MachineError."""
         import random
 
         from runyard.action.git_call import GitCallError, run_git
 
         for attempt in range(1, TRIES + 1):
             try:
-                return run_git(arguments, git_dir=git_dir, env=self._env, deadline_s=deadline_s, stop=self._stop)
+                return run_git(arguments, git_dir=git_dir, env=self.env, deadline_s=deadline_s, stop=self._stop)
             except GitCallError as error:
                 if _FINAL.search(error.message) or attempt == TRIES:
                     raise self._told(error) from error

@@ -334,6 +334,7 @@ class Job:
         self.services: Services
         self.resolved: dict[str, ActionFiles | Refused] = {}
         self.placed: set[str] = set()
+        self.checkouts: dict[str, tuple[str, str]] = {}
         self.touched = False
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self.capabilities: Capabilities
