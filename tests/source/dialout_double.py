@@ -143,6 +143,7 @@ class Double:
         path = request.path.removeprefix(PREFIX + "/")
         name = path if path == "claim" else path.split("/", 2)[2]
         self.calls.append((time.monotonic(), name))
+        request["double"] = self  # faults reach it here
         for fault in list(self.faults):
             if (faulty := await fault(name, request)) is not None:
                 return faulty
