@@ -31,7 +31,7 @@ TABLE = (
     Entry("project", "Repositories that a server builds.", "project"),
     Entry("trigger", "Start a run by hand.", "trigger"),
     Entry("runs", "What ran and runs.", "runs"),
-    Entry("artifacts", "What jobs left.", None),
+    Entry("artifacts", "What jobs left.", "artifacts"),
     Entry("secret", "The vault.", "secret"),
     Entry("token", "API and worker tokens.", "token"),
     Entry("runner", "A native runner for GitHub.", None),

@@ -10,8 +10,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
+import shutil
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from runyard.engine.launch import Parent
 from runyard.engine.wire import Extend
@@ -26,7 +31,6 @@ from runyard.source.dialout_lease import Backoff, Lease
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
-    from pathlib import Path
 
     from runyard.cli.worker_config import WorkerOptions
     from runyard.cli.worker_machine import WorkerMachine
@@ -222,13 +226,32 @@ class HeldJob(Parent):
         async for event in self._handle.events():
             self._has_run = self._has_run or (isinstance(event, Begun) and event.step > 0)
             if isinstance(event, JobFinished):
-                finished = event
+                finished = await self._bring(event, settings.collect_dir)
                 self._phase = "telling"
-                self.shop.say(f"job {self.name} ended: {event.conclusion}{_why(event)}")
+                self.shop.say(f"job {self.name} ended: {finished.conclusion}{_why(finished)}")
             if not self.lease.ended.is_set():
-                await self._delivery.take(event)
+                await self._delivery.take(finished or event)
         if finished is None:
             raise MachineError("the job process ended without a word", code="engine.no_result")
+
+    async def _bring(self, finished: JobFinished, folder: str) -> JobFinished:
+        """Upload what the pipeline declared as artifacts, before the result; one that is refused fails the job."""
+        for wanted in self.claim.spec.collect if folder else ():
+            path = Path(folder, f"{wanted.name}.tar")
+            if self.lease.ended.is_set() or not await asyncio.to_thread(path.is_file):
+                continue
+            send = functools.partial(self.shop.client.artifact, self.fence, wanted.name, str(path))
+            try:
+                await self.lease.insist(send, away=self.shop.away)
+            except RefusedError as error:
+                reason = f"artifact {wanted.name} was refused: {error.message}"
+                self.shop.say(f"job {self.name}: {reason}")
+                finished = msgspec.structs.replace(
+                    finished, conclusion="failure", reason=finished.reason or reason, reason_code="refused"
+                )
+        if folder:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        return finished
 
     async def _tell_ended(self, conclusion: Conclusion, reason: str, code: str) -> None:
         """A job of which nothing ran here, as events."""
