@@ -7,6 +7,8 @@ import posixpath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from runyard.action.checkout import Reach, TreeCache
 from runyard.action.checkout_build import must
 from runyard.action.checkout_inputs import major_of, plan_checkout, refuse_fork
@@ -87,7 +89,12 @@ async def _tree(frame: Frame, plan: CheckoutPlan, credentials: Credentials) -> C
         offline=settings.offline,
     )
     ref = str(job.scope.github.get("ref") or "")
-    return await asyncio.to_thread(cache.get, job.claim.checkout, plan, ref=ref, reach=reach)
+    source = job.claim.checkout
+    if source is not None and source.git_dir is None and not plan.repository:
+        # Only here the repository is asked for: a job without a checkout never fetches it.
+        whole = plan.tags or (plan.ref and plan.ref not in {ref, source.commit})
+        source = msgspec.structs.replace(source, git_dir=await job.hooks.repository(0 if whole else plan.depth))
+    return await asyncio.to_thread(cache.get, source, plan, ref=ref, reach=reach)
 
 
 async def _place(job: Job, plan: CheckoutPlan, tree: CheckedOut, target: str) -> str:
