@@ -72,12 +72,12 @@ def command(config: str | None, **flags: Any) -> int:
     host, port, is_public = _place(settings)
     from runyard.server.run import Options, serve
 
-    data = Path(settings.data or _default_data()).absolute()
+    data = Path(settings.data or default_data()).absolute()
     options = Options(
         host=host,
         port=port,
         data=data,
-        database=_database(settings, data),
+        database=database_path(settings, data),
         public_url=settings.public_url,
         tls=(settings.tls_cert, settings.tls_key) if settings.tls_cert and settings.tls_key else None,
         proxies=settings.trusted_proxy,
@@ -128,7 +128,8 @@ def _place(settings: ServerFile) -> tuple[str, int, bool]:
     return host, int(port), is_public
 
 
-def _database(settings: ServerFile, data: Path) -> Path:
+def database_path(settings: ServerFile, data: Path) -> Path:
+    """The file of the database. Raises InputError for one that this build doesn't take."""
     from runyard.job import InputError
 
     if settings.database is None:
@@ -158,5 +159,6 @@ def _limits(table: LimitsTable) -> Any:
     return Settings(**{name: value for name, value in named.items() if value is not None})
 
 
-def _default_data() -> str:
+def default_data() -> str:
+    """The data folder where none is named."""
     return os.path.expanduser(os.environ.get("XDG_DATA_HOME", "~/.local/share") + "/runyard/server")  # noqa: PTH111

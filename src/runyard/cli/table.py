@@ -25,7 +25,7 @@ TABLE = (
     Entry("demo", "Run an example repository's workflow, each job in a sandbox.", "demo"),
     Entry("serve", "The control plane.", "serve"),
     Entry("user", "People of a server.", None),
-    Entry("db", "The schema and its copies.", None),
+    Entry("db", "The schema and its copies.", "db"),
     Entry("worker", "Dial out to a server and execute its jobs.", "worker"),
     Entry("workers", "Who is connected, and what they hold.", "workers"),
     Entry("project", "Repositories that a server builds.", "project"),
