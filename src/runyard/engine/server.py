@@ -23,6 +23,8 @@ import msgspec
 from runyard.engine.early import CONTROL_FD
 
 _PR_SET_PDEATHSIG = 1
+_SPARE_S = 5.0
+"""How long the process that waits may take to answer, imports under way included; then another one is forked."""
 
 
 class Start(msgspec.Struct, frozen=True, tag="start"):
@@ -101,11 +103,17 @@ class ForkServer:
             return 0
         (pid, waiting), self._spare = self._spare, None
         with waiting:
+            # A process that is being killed still takes what is sent to it: only its answer says that it is there.
             try:
                 socket.send_fds(waiting, [b"+"], [channel])
+                waiting.settimeout(_SPARE_S)
+                is_there = bool(waiting.recv(1))
             except OSError:
-                os.waitpid(pid, 0)
-                return 0
+                is_there = False
+        if not is_there:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            return 0
         return pid
 
     def serve(self) -> None:
@@ -159,8 +167,9 @@ class ForkServer:
                 with channel as waiting:
                     warm_for_engine(lambda: bool(select.select([waiting], (), (), 0)[0]))
                     _, passed, _, _ = socket.recv_fds(waiting, 1, 1)
-                if not passed:  # no job came
-                    os._exit(0)
+                    if not passed:  # no job came
+                        os._exit(0)
+                    waiting.send(b"+")
                 channel = passed[0]
                 os.set_inheritable(channel, False)
             code = serve_job(socket.socket(fileno=channel))
