@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dispatch.made import NOW, SECOND, job, klass, lease, queued, worker
-from runyard.dispatch.choose import EVERYBODY, choose, is_taken_by, worth_asking
+from runyard.dispatch.choose import EVERYBODY, choose, in_turn, is_taken_by, worth_asking
 from runyard.dispatch.explain import Held, explain
 from runyard.dispatch.fit import View, obstacles, present
 from runyard.dispatch.records import Bounds, Counts, Job, JobClass, Settings, Stride, Worker
@@ -313,3 +313,26 @@ def test_choose_takes_the_first_that_fits_and_the_classes_it_asks_for_are_enough
             same = [each for each in fits if each.class_id == grant.job.class_id]
             assert (grant.job.rank, grant.job.sequence) == min((each.rank, each.sequence) for each in same)
             assert all(stride.at >= 0 for stride in grant.strides)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    seen=_VIEWS,
+    jobs=st.lists(_JOBS, max_size=8, unique_by=lambda each: each.sequence),
+    had=st.dictionaries(_REPOSITORIES, st.integers(0, 3)),
+)
+def test_asking_class_by_class_in_turn_gives_what_asking_all_at_once_gives(
+    seen: View, jobs: list[Job], had: dict[str, int]
+) -> None:
+    strides = {name: Stride(name, float(at)) for name, at in had.items()}
+    for taker in seen.presence:
+        classes = worth_asking(taker, {each.class_id: each.of for each in jobs}.values(), seen)
+        repositories = {of.repository for of in classes}
+        ids = {of.id for of in classes}
+        whole = choose(taker, [each for each in jobs if each.class_id in ids], seen, strides)
+        in_parts = None
+        for group in in_turn(taker, classes, strides):
+            members = {of.id for of in group}
+            part = [each for each in jobs if each.class_id in members]
+            in_parts = in_parts or choose(taker, part, seen, strides, repositories)
+        assert in_parts == whole

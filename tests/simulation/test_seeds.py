@@ -78,7 +78,7 @@ def _groups_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _no_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fit, "_bound", lambda *args: iter(()))
+    monkeypatch.setattr(fit, "_is_reached", lambda count, bound: False)
 
 
 def _ends_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:

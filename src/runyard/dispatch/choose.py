@@ -6,6 +6,7 @@ same however many wait; this decides among at most `Settings.window` of them.
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -40,20 +41,42 @@ def worth_asking(worker: Worker, classes: Iterable[JobClass], view: View) -> lis
     return sorted(fitting, key=lambda of: not is_native(worker, of))[:CLASSES]
 
 
-def choose(worker: Worker, candidates: Sequence[Job], view: View, strides: Mapping[str, Stride]) -> Grant | None:
-    """The job to hand out, or None. Order: native before emulated, the repository that had least, rank, sequence."""
+def in_turn(worker: Worker, classes: Iterable[JobClass], strides: Mapping[str, Stride]) -> list[list[JobClass]]:
+    """The classes in the order in which `choose` looks at their jobs; those that are equal to it stand together."""
     floor = strides.get(EVERYBODY, Stride(EVERYBODY)).at
 
-    def had(job: Job) -> float:
-        return max(strides.get(job.repository, Stride(job.repository)).at, floor)
+    def turn(of: JobClass) -> tuple[bool, float]:
+        stride = strides.get(of.repository)
+        return not is_native(worker, of), floor if stride is None else max(stride.at, floor)
 
-    ordered = sorted(candidates, key=lambda job: (not is_native(worker, job.of), had(job), job.rank, job.sequence))
+    return [list(group) for _, group in groupby(sorted(classes, key=turn), key=turn)]
+
+
+def choose(
+    worker: Worker,
+    candidates: Sequence[Job],
+    view: View,
+    strides: Mapping[str, Stride],
+    waiting: Iterable[str] = (),
+) -> Grant | None:
+    """The job to hand out, or None. Order: native before emulated, the repository that had least, rank, sequence.
+
+    `waiting` are further repositories with jobs for this worker that are not among the candidates.
+    """
+    if not candidates:
+        return None
+    floor = strides.get(EVERYBODY, Stride(EVERYBODY)).at
+    names = {job.repository for job in candidates}.union(waiting)
+    known = {name: strides.get(name, Stride(name)) for name in sorted(names)}
+    had = {name: max(stride.at, floor) for name, stride in known.items()}
+    ordered = sorted(
+        candidates, key=lambda job: (not is_native(worker, job.of), had[job.repository], job.rank, job.sequence)
+    )
     for job in ordered[: view.settings.window]:
         if is_taken_by(worker, job, view):
-            stride = strides.get(job.repository, Stride(job.repository))
-            least = min(had(each) for each in ordered)
-            after = msgspec.structs.replace(stride, at=had(job) + 1 / stride.weight)
-            return Grant(job, is_native(worker, job.of), (after, Stride(EVERYBODY, max(floor, least))))
+            stride = known[job.repository]
+            after = msgspec.structs.replace(stride, at=had[job.repository] + 1 / stride.weight)
+            return Grant(job, is_native(worker, job.of), (after, Stride(EVERYBODY, max(floor, min(had.values())))))
     return None
 
 

@@ -98,18 +98,22 @@ def obstacles(worker: Worker, of: JobClass, view: View) -> Iterator[Obstacle]:
     held = counts.by_worker.get(worker.id, 0)
     if worker.free < 1 or held >= worker.slots:
         yield Obstacle("slots", f"{worker.name} has no free slot ({max(held, worker.slots - worker.free)} busy)")
-    yield from _bound("worker_bound", f"worker {worker.name}", held, worker.max_concurrent)
-    yield from _bound("server_bound", "this server", counts.total, _least(bounds.server, view.settings.max_concurrent))
-    repository = of.repository
-    yield from _bound(
-        "repository_bound", repository, counts.by_repository.get(repository, 0), bounds.repositories.get(repository)
-    )
+    if _is_reached(held, worker.max_concurrent):
+        yield _bound("worker_bound", f"worker {worker.name}", held, worker.max_concurrent)
+    server = _least(bounds.server, view.settings.max_concurrent)
+    if _is_reached(counts.total, server):
+        yield _bound("server_bound", "this server", counts.total, server)
+    count, bound = counts.by_repository.get(of.repository, 0), bounds.repositories.get(of.repository)
+    if _is_reached(count, bound):
+        yield _bound("repository_bound", of.repository, count, bound)
     if of.group is not None:
-        yield from _bound(
-            "group_bound", f"group {of.group}", counts.by_group.get(of.group, 0), bounds.groups.get(of.group)
-        )
+        count, bound = counts.by_group.get(of.group, 0), bounds.groups.get(of.group)
+        if _is_reached(count, bound):
+            yield _bound("group_bound", f"group {of.group}", count, bound)
     if of.pool is not None:
-        yield from _bound("pool_bound", f"pool {of.pool}", counts.by_pool.get(of.pool, 0), bounds.pools.get(of.pool))
+        count, bound = counts.by_pool.get(of.pool, 0), bounds.pools.get(of.pool)
+        if _is_reached(count, bound):
+            yield _bound("pool_bound", f"pool {of.pool}", count, bound)
     room = disk_mb(worker)
     if of.disk_mb is not None and room is not None and room < of.disk_mb:
         yield Obstacle("disk", f"it needs {of.disk_mb} MB of disk; {worker.name} has or could free {room}")
@@ -181,9 +185,12 @@ def _could(worker: Worker, of: JobClass, *, emulates: bool) -> bool:
     return _may(worker, of) and (is_native(worker, of) or normal_platform(of.platform or "") in proven)
 
 
-def _bound(code: ObstacleCode, whose: str, count: int, bound: int | None) -> Iterator[Obstacle]:
-    if bound is not None and count >= bound:
-        yield Obstacle(code, f"max_concurrent of {whose} is {bound}, and {count} are at work")
+def _is_reached(count: int, bound: int | None) -> bool:
+    return bound is not None and count >= bound
+
+
+def _bound(code: ObstacleCode, whose: str, count: int, bound: int | None) -> Obstacle:
+    return Obstacle(code, f"max_concurrent of {whose} is {bound}, and {count} are at work")
 
 
 def _least(*bounds: int | None) -> int | None:

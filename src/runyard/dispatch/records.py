@@ -6,6 +6,7 @@ Times are int64 nanoseconds of the store's clock (the database's, so replicas ag
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -82,7 +83,12 @@ class JobClass(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def id(self) -> str:
         """32 hex digits of the content: equal classes have equal ids, on every replica."""
-        return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()[:32]
+        return _class_id(self)
+
+
+@lru_cache(maxsize=4096)
+def _class_id(of: JobClass) -> str:
+    return hashlib.sha256(msgspec.json.encode(of, order="deterministic")).hexdigest()[:32]
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from runyard.dispatch import happenings as happened
-from runyard.dispatch.life import lease_s
+from runyard.dispatch.life import SECOND_NS, lease_s
 from runyard.job.dialout import NumberedOrder
 from runyard.server.control.codec import decode_order
 from runyard.server.control.driver import Driver
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from runyard.job import JobFinished
     from runyard.server.control.rules import Rules
     from runyard.server.store.port import Transaction
+
+
+PRESENCE_NS: Final = 2 * SECOND_NS
+"""A worker that was seen so short a time ago need not be noted again."""
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -108,8 +112,10 @@ def heartbeat(
 
 def _seen_alive(tx: Transaction, worker_id: str, disk_free_mb: int | None = None) -> None:
     worker = tx.worker(worker_id)
-    if worker is not None:
-        disk = worker.disk_free_mb if disk_free_mb is None else disk_free_mb
+    if worker is None:
+        return
+    disk = worker.disk_free_mb if disk_free_mb is None else disk_free_mb
+    if abs(tx.now_ns() - worker.seen_ns) > PRESENCE_NS or disk != worker.disk_free_mb:
         tx.save_worker(msgspec.structs.replace(worker, seen_ns=tx.now_ns(), disk_free_mb=disk))
 
 

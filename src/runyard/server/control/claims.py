@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from runyard.dispatch import happenings as happened
-from runyard.dispatch.choose import EVERYBODY, choose, worth_asking
+from runyard.dispatch.choose import EVERYBODY, choose, in_turn, worth_asking
 from runyard.dispatch.fit import View, present
 from runyard.dispatch.life import SECOND_NS, lease_s
 from runyard.dispatch.records import Bounds, Job, Lease, LeaseKind, Worker
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from runyard.dispatch.choose import Grant
     from runyard.server.control.rules import Rules
     from runyard.server.store.port import Transaction
+
+BEHIND: Final = 4
+"""Jobs of each class that a claim looks at where the first ones are not for this worker."""
 
 TRIES: Final = 16
 """Jobs that one claim may find unfit to hand out (locked, without a value for a secret) before it comes back empty."""
@@ -119,10 +122,15 @@ def _grant(tx: Transaction, rules: Rules, worker: Worker) -> Grant | None:
     classes = worth_asking(worker, tx.open_classes(worker.pools), view)
     if not classes:
         return None
-    each = max(1, min(4, rules.settings.window // len(classes)))
-    heads = tx.heads([of.id for of in classes], worker.pools, each)
-    strides = tx.strides([EVERYBODY, *{of.repository for of in classes}])
-    return choose(worker, heads, view, strides)
+    repositories = {of.repository for of in classes}
+    strides = tx.strides([EVERYBODY, *sorted(repositories)])
+    for group in in_turn(worker, classes, strides):
+        ids = [of.id for of in group]
+        for each in (1, BEHIND):  # the first of a class may be one that this worker lost before: look behind it
+            grant = choose(worker, tx.heads(ids, worker.pools, each), view, strides, repositories)
+            if grant is not None:
+                return grant
+    return None
 
 
 def _hand_out(driver: Driver, ask: Ask, worker: Worker, grant: Grant) -> HandOut | None:
@@ -169,7 +177,6 @@ def _hand_out(driver: Driver, ask: Ask, worker: Worker, grant: Grant) -> HandOut
         tx.save_masks(MaskRow(job.id, step.job.attempt, sealed, len(hidden)))
     for stride in grant.strides:
         tx.save_stride(stride)
-    tx.save_worker(msgspec.structs.replace(worker, free=worker.free - 1))
     tx.wake(Topic.of_job(job.id))
     tx.wake(Topic.of_run(job.run_id))
     return HandOut(

@@ -120,7 +120,8 @@ class Driver:
                 if row is not None:
                     row = msgspec.structs.replace(row, ended_ns=self.now_ns, ending=ending, reason=reason)
                     self.tx.save_attempt(row)
-                self.tx.delete_orders(job.id, number, before.order_number)
+                if before.order_number:
+                    self.tx.delete_orders(job.id, number, before.order_number)
                 self.tx.wake(Topic.SLOT)
             case Ended(conclusion, _, _, unserved):
                 self.tell(job.run_id, Finished(job.key, conclusion, outputs, unserved))
