@@ -226,3 +226,29 @@ runs:
     assert told.code == (0 if tolerated else 1)
     step = next(each for each in told.of_type("step_finished") if each["step"]["number"] == 2)
     assert "exit code 4" in (step["reason"] or "")
+
+
+def test_X10_one_fetch_for_two_jobs_a_tag_that_moves_and_offline(tmp_path: Path) -> None:
+    first = origin(tmp_path, "o/n", {"action.yml": NODE, **SCRIPTS})
+    job = "{runs-on: ubuntu-latest, steps: [{uses: o/n@v1}]}"
+    text = f"on: push\njobs:\n  a: {job}\n  b: {job}\n"
+    folder = repository(tmp_path / "repo", {".github/workflows/ci.yml": text})
+    with GitServer(tmp_path / "origin") as server:
+        seen = go(folder, server.url)
+        assert seen.run == "success", seen.out + seen.err
+        assert [seen.log(job).count("main you undefined") for job in "ab"] == [1, 1]
+        assert len(server.fetches) == 1
+        moved = origin(tmp_path, "o/n", {"m.js": "console.log('moved')"})
+        assert moved != first
+        seen = go(folder, server.url)
+        assert [seen.log(job).count("moved") for job in "ab"] == [1, 1], "what the tag means is asked each time"
+        assert f"Download action repository 'o/n@v1' (SHA:{moved})" in seen.log("a")
+        assert len(server.fetches) == 2
+        url = server.url
+    seen = go(folder, url, "--offline")
+    assert seen.run == "success", "the server is gone, and what it said last counts"
+    assert f"Download action repository 'o/n@v1' (SHA:{moved})" in seen.log("b")
+    shutil.rmtree(tmp_path / "cache")
+    seen = go(folder, url, "--offline")
+    assert (seen.code, seen.events) == (3, [])
+    assert "\n  o/n@v1: " in seen.err

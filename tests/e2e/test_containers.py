@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import images
+from action.origins import make_origin
 from e2e.command_line import RUNYARD, environment, repository, run_events, runyard
 from runyard.sandbox.docker_api import EngineApi
 from runyard.sandbox.docker_ask import NoSuchObjectError
@@ -321,3 +322,41 @@ def test_a_plain_job_runs_the_same_on_an_engine(tmp_path: Path, image: str) -> N
     assert "own program" in lines
     assert "E=2 o=1" in lines
     assert "?? made" in lines
+
+
+def test_X8_a_docker_action_with_all_phases_whose_main_fails(tmp_path: Path, image: str) -> None:
+    manifest = """
+name: dock
+inputs: {who: {default: nobody}}
+runs:
+  using: docker
+  image: Dockerfile
+  pre-entrypoint: /pre.sh
+  entrypoint: /main.sh
+  post-entrypoint: /post.sh
+  args: ["${{ inputs.who }}", "a  b", "${{ format('{0}-{1}', inputs.who, '$HOME') }}"]
+"""
+    script = '#!/bin/sh\nfor each; do echo "%s got [$each]"; done\n'
+    files = {"action.yml": manifest, "Dockerfile": f"FROM {image}\nCOPY *.sh /\nRUN chmod +x /*.sh\n"}
+    for phase, more in (("pre", ""), ("main", "exit 3\n"), ("post", "")):
+        files[f"{phase}.sh"] = script % phase + f"echo {phase} ran\n" + more
+    make_origin(tmp_path / "origin", "o/dock", files)
+    job = """
+  t:
+    runs-on: ubuntu-latest
+    steps:
+      - run: echo first step
+      - uses: o/dock@v1
+        with: {who: "${{ github.job }} 'x'"}
+      - run: echo never
+"""
+    folder = repository(tmp_path / "repo", workflow(job))
+    env = {"RUNYARD_ACTIONS_URL": f"file://{tmp_path}/origin"}
+    told = run_events(folder, "--sandbox", "docker", "--network", "none", env=env, deadline_s=90)
+    lines = told.log("t", "output")
+    shown = [line for line in lines if line.endswith((" ran", " step")) or line.startswith("main got")]
+    args = ["main got [t 'x']", "main got [a  b]", "main got [t 'x'-$HOME]"]
+    assert shown == ["pre ran", "first step", *args, "main ran", "post ran"], told.out[-4000:]
+    assert "never" not in lines
+    (failed,) = [event["step"] for event in told.of_type("step_finished") if event["outcome"] == "failure"]
+    assert failed["name"] == "Run o/dock@v1"
