@@ -75,7 +75,8 @@ def choose(
     for job in ordered[: view.settings.window]:
         if is_taken_by(worker, job, view):
             stride = known[job.repository]
-            after = msgspec.structs.replace(stride, at=had[job.repository] + 1 / stride.weight)
+            weight = view.weights.get(job.repository, stride.weight)
+            after = msgspec.structs.replace(stride, at=had[job.repository] + 1 / weight, weight=weight)
             return Grant(job, is_native(worker, job.of), (after, Stride(EVERYBODY, max(floor, min(had.values())))))
     return None
 

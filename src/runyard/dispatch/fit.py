@@ -66,11 +66,12 @@ class Obstacle(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What everybody looks at: who is connected, what is counted and bounded, and when."""
+    """What everybody looks at: who is connected, what is counted and bounded, and when. `weights` are repositories'."""
 
     presence: tuple[Worker, ...] = ()
     counts: Counts = Counts()
     bounds: Bounds = Bounds()
+    weights: dict[str, float] = {}
     settings: Settings = Settings()
     now_ns: int
 

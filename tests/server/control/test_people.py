@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -28,6 +28,14 @@ from runyard.server.control import (
 )
 from runyard.server.store.rows import Project, Run
 from server.control.stage import REPOSITORY, Stage, call_of
+
+if TYPE_CHECKING:
+    from runyard.server.store.port import Transaction
+
+
+def save_project(tx: Transaction, row: Project) -> None:
+    tx.save_project(row)
+
 
 PAIR: dict[str, dict[str, Any]] = {"build": {}, "test": {"needs": "build"}}
 
@@ -114,6 +122,16 @@ def test_bounds_are_kept_and_explained(bounds: Bounds, project: int | None) -> N
     assert (waiting.key, waiting.reason.code, waiting.reason.next_slot) == ("b", "bound", given.job.id)
     stage.finish(given)
     assert stage.claim("w2").job.key == "b"
+
+
+def test_a_project_of_three_times_the_weight_gets_three_of_four_slots() -> None:
+    stage = Stage()
+    for name, weight in (("acme/heavy", 3.0), ("acme/light", 1.0)):
+        row = Project(repository=name, url="", created_ns=stage.now, weight=weight)
+        stage.do(save_project, row)
+        stage.trigger({f"j{number}": {} for number in range(20)}, repository=name)
+    given = [stage.claim().job.repository for _ in range(16)]
+    assert given.count("acme/heavy") == 12, given
 
 
 def test_a_reserved_job_is_for_the_pool_and_comes_back() -> None:

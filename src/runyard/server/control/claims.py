@@ -106,12 +106,14 @@ def _note_presence(tx: Transaction, worker: Worker) -> Worker:
 def view_of(tx: Transaction, rules: Rules) -> View:
     """What everybody looks at, now."""
     now = tx.now_ns()
-    limits = {row.repository: row.max_concurrent for row in tx.projects() if row.max_concurrent is not None}
+    projects = tx.projects()
+    limits = {row.repository: row.max_concurrent for row in projects if row.max_concurrent is not None}
     bounds = rules.bounds
     return View(
         presence=present(tx.workers(now - round(rules.settings.presence_s * SECOND_NS)), now, rules.settings),
         counts=tx.counts(),
         bounds=Bounds(bounds.server, {**limits, **bounds.repositories}, bounds.groups, bounds.pools),
+        weights={row.repository: row.weight for row in projects if row.weight > 0},
         settings=rules.settings,
         now_ns=now,
     )
