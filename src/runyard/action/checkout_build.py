@@ -122,14 +122,19 @@ def fill(git_dir: Path, wanted: Wanted, remote: Remote, branch: str) -> None:
 
 def _configuration(wanted: Wanted, branch: str) -> str:
     """What the original writes into the repository's configuration."""
-    text = f'[remote "origin"]\n\turl = {_quoted(wanted.origin)}\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n'
+    text = f'[remote "origin"]\n\turl = {_value(wanted.origin)}\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n'
     filter_ = wanted.filter or ("blob:none" if wanted.sparse and not wanted.local else "")
     if filter_:
-        text += f"\tpromisor = true\n\tpartialclonefilter = {_quoted(filter_)}\n"
+        text += f"\tpromisor = true\n\tpartialclonefilter = {_value(filter_)}\n"
     text += "[gc]\n\tauto = 0\n"
     if branch:
-        text += f"[branch {_quoted(branch)}]\n\tremote = origin\n\tmerge = {_quoted(f'refs/heads/{branch}')}\n"
+        text += f"[branch {_quoted(branch)}]\n\tremote = origin\n\tmerge = {_value(f'refs/heads/{branch}')}\n"
     return text
+
+
+def _value(text: str) -> str:
+    """A value as git writes it: quoted only where it has to be."""
+    return text if re.fullmatch(r"[\w:/.@+=-]+", text) else _quoted(text)
 
 
 def _quoted(value: str) -> str:

@@ -25,7 +25,7 @@ _OWN_FILE_FROM: Final = 6
 """The first major that keeps credentials in a file of their own."""
 
 _REMOVE: Final = r"""
-rm -f -- "$1"; shift
+[ -z "$1" ] || rm -f -- "$1"; shift
 for each; do
   [ -f "$each" ] && [ ! -L "$each" ] || continue
   sed -i -e '/^[[:space:]]*extraheader = AUTHORIZATION: basic /d' \
@@ -77,7 +77,7 @@ class Credentials:
         """Take them away. Safe to repeat; a checkout that left none costs nothing."""
         if not self._configs:
             return
-        words = ("/bin/sh", "-c", _REMOVE, "sh", self._file or "/dev/null/none", *self._configs)
+        words = ("/bin/sh", "-c", _REMOVE, "sh", self._file, *self._configs)
         said = (await ask(self._job.session, words, self._job.base_environment)).decode("utf-8", "replace").strip()
         self._configs, self._file = [], ""
         if said:
