@@ -156,7 +156,9 @@ def _limits(table: LimitsTable) -> Any:
         "presence_s": table.presence,
         "cancel_s": table.cancel,
     }
-    return Settings(**{name: value for name, value in named.items() if value is not None})
+    # Plain numbers: a Duration can't be written as JSON, and a claim's answer holds some of these.
+    plain = {name: float(value) if isinstance(value, float) else value for name, value in named.items()}
+    return Settings(**{name: value for name, value in plain.items() if value is not None})
 
 
 def default_data() -> str:
