@@ -56,5 +56,10 @@ def test_the_wheel_runs_a_workflow_in_an_empty_environment_elsewhere(built: Path
     requirements = ROOT / "requirements.txt"
     call(UV, "pip", "install", "-q", "--python", python, "--require-hashes", "-r", requirements, cwd=tmp_path)
     call(UV, "pip", "install", "-q", "--python", python, "--no-deps", built, cwd=tmp_path)
-    shown = call(tmp_path / "env" / "bin" / "runyard", "demo", "--format", "plain", cwd=tmp_path)
+    runyard = tmp_path / "env" / "bin" / "runyard"
+    shown = call(runyard, "demo", "--local", "--format", "plain", cwd=tmp_path)
     assert "each job had its own sandbox: 0 files" in shown
+    # The same from a server and a worker of the wheel.
+    shown = call(runyard, "demo", "--once", cwd=tmp_path)
+    assert "each job had its own sandbox: 0 files" in shown
+    assert "push on refs/heads/main: success" in shown

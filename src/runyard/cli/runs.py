@@ -57,11 +57,12 @@ def list_(as_json: bool, url: str | None, token_file: str | None, **query: Any) 
 def show_(run: str, as_json: bool, url: str | None, token_file: str | None) -> int:
     """One run with its jobs."""
     row = talk(url, token_file, lambda client: client.call("GET", f"runs/{run}"))
-    show(row, as_json=as_json, text=_run_text)
+    show(row, as_json=as_json, text=run_text)
     return 0
 
 
-def _run_text(row: Any) -> str:
+def run_text(row: Any) -> str:
+    """A run and its jobs for people."""
     head = f"run {row['run']}, attempt {row['run_attempt']}: {row['name']} of {row['project']} at {row['sha'][:12]}"
     state = row.get("conclusion") or row["phase"]
     lines = [head, f"{row['event']} on {row['ref']}: {state}" + (f", {row['reason']}" if row.get("reason") else "")]
@@ -93,6 +94,11 @@ def logs(run: str, wanted: str | None, as_json: bool, url: str | None, token_fil
 
     talk(url, token_file, work)
     return 0
+
+
+async def follow_logs(client: Client, run: str) -> None:
+    """Every log of a run until it is over, as `runyard runs logs -f` shows it."""
+    await _logs(client, run, None, as_json=False, attempt=None, follow=True)
 
 
 async def _logs(
