@@ -157,7 +157,7 @@ def _limits(table: LimitsTable) -> Any:
         "cancel_s": table.cancel,
     }
     # Plain numbers: a Duration can't be written as JSON, and a claim's answer holds some of these.
-    plain = {name: float(value) if isinstance(value, float) else value for name, value in named.items()}
+    plain: dict[str, Any] = {name: float(value) if isinstance(value, float) else value for name, value in named.items()}
     return Settings(**{name: value for name, value in plain.items() if value is not None})
 
 

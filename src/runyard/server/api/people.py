@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from runyard.dispatch.records import LIVE
-from runyard.expression import to_text
 from runyard.job import InputError
 from runyard.server.api.http import ProblemError, body_of, number_of, refused, route, send_nothing, send_value
 from runyard.server.api.shapes import (
     ArtifactShape,
     FreedShape,
-    HeldShape,
-    JobShape,
     LogLine,
     ProjectShape,
     ReasonShape,
@@ -28,6 +25,15 @@ from runyard.server.api.shapes import (
     VaultShape,
     WorkerShape,
     rfc3339,
+)
+from runyard.server.api.shaping import (
+    artifact_shapes,
+    project_shape,
+    reason_shape,
+    run_shape,
+    time_or_none,
+    token_shape,
+    worker_shape,
 )
 from runyard.server.auth import SCOPES, Denied, new_token
 from runyard.server.control import (
@@ -45,7 +51,6 @@ from runyard.server.control import (
     resume_worker,
     unlocked,
 )
-from runyard.server.control.codec import decode_matrix
 from runyard.server.logs import AttemptKey
 from runyard.server.logs.feed import read_cursor, write_cursor
 from runyard.server.mirrors import check_address, check_repository
@@ -57,7 +62,7 @@ from runyard.service.asgi import send_file
 if TYPE_CHECKING:
     from runyard.dispatch.records import Job, Worker
     from runyard.server.api.http import Route
-    from runyard.server.control import Rules, WaitingJob
+    from runyard.server.control import Rules
     from runyard.server.core import Core
     from runyard.server.store.port import Transaction
     from runyard.server.store.rows import JobBody, Run, Token
@@ -214,11 +219,11 @@ class PeopleApi:
     async def projects(self, request: Request, send: Send) -> None:
         await self.may(request, "read")
         rows = await self.core.store.transact(lambda tx: tx.projects())
-        await send_value(send, [_project(row) for row in rows])
+        await send_value(send, [project_shape(row) for row in rows])
 
     async def project(self, request: Request, send: Send, owner: str, name: str) -> None:
         await self.may(request, "read")
-        await send_value(send, _project(await self._project(f"{owner}/{name}")))
+        await send_value(send, project_shape(await self._project(f"{owner}/{name}")))
 
     async def _project(self, repository: str) -> Project:
         found = await self.core.store.transact(lambda tx: tx.project(repository))
@@ -246,7 +251,7 @@ class PeopleApi:
             branch = await asyncio.to_thread(self.core.mirrors.default_branch, project)
             project = msgspec.structs.replace(project, default_branch=branch)
         await self.core.store.transact(_add_project, project, who.name)
-        await send_value(send, _project(project), 201)
+        await send_value(send, project_shape(project), 201)
 
     async def remove_project(self, request: Request, send: Send, owner: str, name: str) -> None:
         who = await self.may(request, "admin")
@@ -274,7 +279,7 @@ class PeopleApi:
         created = await core.store.transact(create_runs, core.rules, new, planned.runs)
         rows = await core.store.transact(_runs_by_id, created.runs)
         started = StartedShape(
-            runs=tuple(_run(row) for row in rows), repeated=created.repeated, not_triggered=dict(planned.untouched)
+            runs=tuple(run_shape(row) for row in rows), repeated=created.repeated, not_triggered=dict(planned.untouched)
         )
         await send_value(send, started, 200 if created.repeated else 201)
 
@@ -343,13 +348,13 @@ class PeopleApi:
         before = number_of(request, "before", 0) or None
         limit = number_of(request, "limit", 30, most=200)
         rows = await self.core.store.transact(lambda tx: tx.runs(request.query.get("project") or None, before, limit))
-        await send_value(send, [_run(row) for row in rows])
+        await send_value(send, [run_shape(row) for row in rows])
 
     async def run(self, request: Request, send: Send, run: str) -> None:
         await self.may(request, "read")
         row = await self._run(run)
         jobs, bodies = await self.core.store.transact(_jobs, row.id)
-        await send_value(send, _run(row, jobs, bodies))
+        await send_value(send, run_shape(row, jobs, bodies))
 
     async def _run(self, said: str) -> Run:
         """A run by number, or by number and attempt. Raises ProblemError."""
@@ -387,19 +392,19 @@ class PeopleApi:
         answer = await self.core.store.transact(rerun, self.core.rules, row.id, who.name, failed_only=said.failed)
         if isinstance(answer, Refused):
             raise refused(answer)
-        await send_value(send, _run(answer), 201)
+        await send_value(send, run_shape(answer), 201)
 
     async def reasons_of_run(self, request: Request, send: Send, run: str) -> None:
         await self.may(request, "read")
         row = await self._run(run)
         waiting = await self.core.store.transact(explain_run, self.core.rules, row.id)
-        await send_value(send, [_reason(each) for each in waiting])
+        await send_value(send, [reason_shape(each) for each in waiting])
 
     async def reasons(self, request: Request, send: Send) -> None:
         await self.may(request, "read")
         after = number_of(request, "after", 0)
         waiting = await self.core.store.transact(explain_queue, self.core.rules, after)
-        await send_value(send, [_reason(each) for each in waiting])
+        await send_value(send, [reason_shape(each) for each in waiting])
 
     # --- jobs
 
@@ -460,7 +465,7 @@ class PeopleApi:
         await self.may(request, "read")
         row = await self._run(run)
         jobs = await self.core.store.transact(lambda tx: tx.jobs_of_run(row.id))
-        await send_value(send, await asyncio.to_thread(_artifacts, self.core, jobs))
+        await send_value(send, await asyncio.to_thread(artifact_shapes, self.core, jobs))
 
     async def artifact(self, request: Request, send: Send, job: str, attempt: str, name: str) -> None:
         await self.may(request, "read")
@@ -477,7 +482,7 @@ class PeopleApi:
     async def workers(self, request: Request, send: Send) -> None:
         await self.may(request, "read")
         workers, jobs, now = await self.core.store.transact(_workers)
-        await send_value(send, [_worker(each, jobs, now, self.core) for each in workers])
+        await send_value(send, [worker_shape(each, jobs, now, self.core) for each in workers])
 
     async def drain(self, request: Request, send: Send, worker: str) -> None:
         who = await self.may(request, "admin")
@@ -509,7 +514,7 @@ class PeopleApi:
         await self.may(request, "admin")
         await self.core.tokens.flush()
         rows = await self.core.store.transact(lambda tx: tx.tokens())
-        await send_value(send, [_token(row) for row in rows])
+        await send_value(send, [token_shape(row) for row in rows])
 
     async def make_token(self, request: Request, send: Send) -> None:
         who = await self.may(request, "admin")
@@ -536,7 +541,7 @@ class PeopleApi:
         )
         await self.core.store.transact(_insert_token, made.token, who.name)
         self.core.tokens.forget()
-        await send_value(send, msgspec.structs.replace(_token(made.token), token=made.text), 201)
+        await send_value(send, msgspec.structs.replace(token_shape(made.token), token=made.text), 201)
 
     async def revoke(self, request: Request, send: Send, token: str) -> None:
         who = await self.may(request, "admin")
@@ -554,127 +559,8 @@ def _checked(answer: Refused | None) -> None:
         raise refused(answer)
 
 
-def _time(time_ns: int) -> str | None:
-    return rfc3339(time_ns) if time_ns else None
-
-
-def _project(row: Project) -> ProjectShape:
-    return ProjectShape(
-        project=row.repository,
-        git=row.url,
-        default_branch=row.default_branch,
-        created=rfc3339(row.created_ns),
-        max_concurrent=row.max_concurrent,
-        weight=row.weight,
-    )
-
-
-def _run(row: Run, jobs: list[Job] | None = None, bodies: list[JobBody] | None = None) -> RunShape:
-    return RunShape(
-        run=row.number,
-        run_attempt=row.attempt,
-        project=row.repository,
-        workflow=row.workflow,
-        name=row.name,
-        event=row.event,
-        ref=row.ref,
-        sha=row.sha,
-        trust=row.trust,
-        phase=row.phase,
-        created=rfc3339(row.created_ns),
-        run_number=row.run_number,
-        holds=tuple(sorted(row.holds)),
-        started=_time(row.started_ns),
-        ended=_time(row.ended_ns),
-        conclusion=row.conclusion,
-        reason=row.reason,
-        reason_code=row.reason_code,
-        jobs=None if jobs is None or bodies is None else tuple(map(_job, jobs, bodies)),
-    )
-
-
-def _job(job: Job, body: JobBody) -> JobShape:
-    return JobShape(
-        id=job.id,
-        key=job.key,
-        job=body.path,
-        name=body.name,
-        phase=job.phase,
-        attempt=job.attempt,
-        worker=job.lease.worker_name if job.lease is not None else None,
-        conclusion=job.conclusion,
-        reason=job.reason,
-        reason_code=job.reason_code,
-        matrix=decode_matrix(body.matrix),
-        queued=_time(job.queued_ns),
-        ended=_time(job.ended_ns),
-    )
-
-
-def _reason(each: WaitingJob) -> ReasonShape:
-    said = msgspec.to_builtins(each.reason)
-    return ReasonShape(
-        job=each.job,
-        run=each.run,
-        key=each.key,
-        since=rfc3339(each.since_ns),
-        code=to_text(said.pop("code", "")),
-        reason=to_text(said.pop("message", "")),
-        remedy=to_text(said.pop("remedy", "")),
-        details=said or None,
-    )
-
-
-def _worker(worker: Worker, jobs: list[Job], now_ns: int, core: Core) -> WorkerShape:
-    silent_s = (now_ns - worker.seen_ns) / 1e9
-    settings = core.settings
-    held = [job for job in jobs if job.lease is not None and job.lease.worker == worker.id]
-    return WorkerShape(
-        id=worker.id,
-        name=worker.name,
-        platform=worker.platform,
-        state="present" if silent_s <= settings.late_s else "late" if silent_s <= settings.presence_s else "away",
-        version=worker.version,
-        labels=tuple(sorted(worker.labels)),
-        emulates=tuple(sorted(worker.emulates)),
-        slots=worker.slots,
-        free=worker.free,
-        disk_free_mb=worker.disk_free_mb,
-        draining=worker.draining or worker.drained,
-        seen=rfc3339(worker.seen_ns),
-        connected=rfc3339(worker.connected_ns),
-        holds=tuple(HeldShape(job=job.id, run=job.run_id, key=job.key) for job in held),
-    )
-
-
-def _token(row: Token) -> TokenShape:
-    return TokenShape(
-        id=row.id,
-        kind=row.kind,
-        name=row.name,
-        created=rfc3339(row.created_ns),
-        scopes=tuple(sorted(row.scopes)),
-        used=_time(row.used_ns),
-        expires=_time(row.expires_ns),
-        revoked=_time(row.revoked_ns),
-    )
-
-
 def _is_over(job: Job, attempt: int) -> bool:
     return job.lease is None or job.attempt != attempt
-
-
-def _artifacts(core: Core, jobs: list[Job]) -> list[ArtifactShape]:
-    found: list[ArtifactShape] = []
-    for job in jobs:
-        for attempt in range(1, job.attempt + 1):
-            folder = core.artifact_folder(AttemptKey(job.id, attempt))
-            found += [
-                ArtifactShape(job=job.id, attempt=attempt, name=path.name[:-4], size=path.stat().st_size)
-                for path in sorted(folder.glob("*.tar"))
-                if not path.name.startswith(".")
-            ]
-    return found
 
 
 def _locked(repository: str) -> ProblemError:
@@ -692,7 +578,7 @@ def _vault(tx: Transaction, vault: StoredVault, repository: str) -> VaultShape:
         project=repository,
         locked=vault.is_locked(tx, repository),
         passphrase=row is not None and bool(row.by_passphrase),
-        until=_time(row.until_ns) if row is not None and row.by_server else None,
+        until=time_or_none(row.until_ns) if row is not None and row.by_server else None,
         secrets=tuple(
             SecretShape(name=each.name, environment=each.environment, updated=rfc3339(each.updated_ns))
             for each in tx.secrets(repository)
