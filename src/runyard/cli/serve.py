@@ -69,7 +69,7 @@ def command(config: str | None, **flags: Any) -> int:
     their workers, their leases outlast the stop, and the next start takes their results.
     """
     settings = _settings(config, flags, os.environ)
-    host, port, is_public = _place(settings)
+    host, port = _place(settings)
     from runyard.server.run import Options, serve
 
     data = Path(settings.data or default_data()).absolute()
@@ -83,23 +83,28 @@ def command(config: str | None, **flags: Any) -> int:
         proxies=settings.trusted_proxy,
         settings=_limits(settings.limits),
     )
-    del is_public
     return serve(options, say=lambda line: print(line, file=sys.stderr, flush=True))
 
 
 def _settings(config: str | None, flags: Mapping[str, Any], environ: Mapping[str, str]) -> ServerFile:
     """The effective configuration. Raises InputError with every problem."""
     from runyard.config import layered, read
+    from runyard.job import InputError
 
     config = config or environ.get("RUNYARD_SERVER_CONFIG")
-    document: Document | None = read(Path(config).read_bytes(), config) if config else None
+    document: Document | None = None
+    if config:
+        try:
+            document = read(Path(config).read_bytes(), config)
+        except OSError as error:
+            raise InputError(f"it can't be read: {error.strerror}", path=config, code="config.unreadable") from error
     given = {name: value for name, value in flags.items() if value not in (None, ())}
     settings, _ = layered(ServerFile, flags=given, environ=environ, document=document, prefix="RUNYARD_SERVER_")
     return settings
 
 
-def _place(settings: ServerFile) -> tuple[str, int, bool]:
-    """Host and port, and whether others can reach it. Raises InputError for what isn't safe or isn't an address."""
+def _place(settings: ServerFile) -> tuple[str, int]:
+    """Host and port. Raises InputError for what isn't safe or isn't an address."""
     from runyard.job import InputError
 
     host, colon, port = settings.listen.rpartition(":")
@@ -125,7 +130,7 @@ def _place(settings: ServerFile) -> tuple[str, int, bool]:
         )
     if settings.blobs is not None:
         raise InputError("--blobs: only the data folder keeps blobs in this build", key="--blobs", code="input.blobs")
-    return host, int(port), is_public
+    return host, int(port)
 
 
 def database_path(settings: ServerFile, data: Path) -> Path:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from runyard.server.store.rows import Run
 
 MASKERS_KEPT: Final = 4096
+BATCH: Final = 200
 SWEEP_S: Final = 2.0
 REPAIR_S: Final = 5.0
 TICK_S: Final = 600.0
@@ -146,9 +147,11 @@ class Core:
 
     async def _find_ended(self) -> None:
         """Attempts with an open log that ended by themselves (lost, cancelled at the deadline)."""
-        open_ones = [key for key in self.logs.unsealed() if key not in self._seals][:200]
-        for key in await self.store.transact(_over, open_ones) if open_ones else ():
-            self.ended(key)
+        known = await asyncio.to_thread(self.logs.unsealed)
+        open_ones = [key for key in known if key not in self._seals]
+        for at in range(0, len(open_ones), BATCH):
+            for key in await self.store.transact(_over, open_ones[at : at + BATCH]):
+                self.ended(key)
 
     async def _seal(self) -> None:
         moment = time.monotonic()

@@ -60,10 +60,6 @@ class FrontProtocol(H11Protocol):
             self._late.cancel()
             self._late = None
 
-    def on_response_complete(self) -> None:
-        """The next head has its own deadline once its first byte is there; until then keep-alive counts."""
-        super().on_response_complete()
-
     def data_received(self, data: bytes) -> None:
         """Bytes of a head: the clock runs from the first one."""
         if self._late is None and (self.cycle is None or self.cycle.response_complete):

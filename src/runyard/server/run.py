@@ -19,6 +19,7 @@ from runyard.server.keys import server_key
 from runyard.server.store.sqlite import open_store
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
     from pathlib import Path
 
@@ -96,7 +97,7 @@ async def _serve(options: Options, say: Callable[[str], None]) -> int:
     return 0
 
 
-def _listen(options: Options):  # type: ignore[no-untyped-def]  # a socket
+def _listen(options: Options) -> socket.socket:
     try:
         return listen(options.host, options.port)
     except OSError as error:

@@ -55,6 +55,8 @@ def as_problem(error: Exception) -> ProblemError | None:
         return error
     if isinstance(error, Refusal):
         return ProblemError(error.status, f"request.{error.code}", error.message)
+    if isinstance(error, OverflowError):
+        return ProblemError(400, "request.number", "a number is larger than any that is used here")
     if isinstance(error, StoreBusyError):
         return ProblemError(503, "store.busy", str(error), remedy="Try again in a moment.")
     if isinstance(error, InputError):
